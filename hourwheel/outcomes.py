@@ -54,3 +54,21 @@ class DeadLetterReason(IntEnum):
     settings were changed since."""
     ATTEMPTS_USED_UP = 1
     """It has as many attempts as the group's settings allow, or more."""
+
+
+class EventKind(IntEnum):
+    """What happened to a message."""
+
+    PUBLISHED = 1
+    CANCELLED = 2
+    RELEASED = 3
+    """To its topic; or, where a group is named, to this group again."""
+    ACKED = 4
+    RETRIED = 5
+    """Given back, or the lease ended: to be released to the group again."""
+    DEAD = 6
+    """It became a dead letter of the group."""
+    FILTERED = 7
+    """The group's filter passed over it."""
+    REDRIVEN = 8
+    """A dead letter that was given to its group again."""

@@ -25,7 +25,7 @@ _OPENED_AT_ONCE: Final = 16
 """Runs that one step opens: each takes some reads to find where it begins."""
 
 
-class _Stream:
+class RunStream:
     """A range [at, end) of one run, with the next units buffered.
 
     Units of one key (a message that several groups gave back) are buffered together: the scan may
@@ -35,6 +35,7 @@ class _Stream:
     __slots__ = ("_at", "_end", "_run", "buffer", "first_ms", "last")
 
     def __init__(self, run: Run, first: int, end: int) -> None:
+        """Nothing is read yet; `first` and `end` come from `Run.pieces`."""
         self._run, self._at, self._end = run, first, end
         self.buffer: Units = NO_UNITS
         self.first_ms = 0
@@ -85,7 +86,7 @@ class RangeScan:
         self.after = after
         self._version = -1
         self._unopened: list[Run] = []
-        self._streams: list[_Stream] = []
+        self._streams: list[RunStream] = []
         self._window = after
         """Up to here the memtables' units are in `_fresh`, in key order."""
         self._fresh: Units = NO_UNITS
@@ -146,7 +147,7 @@ class RangeScan:
     def _open_some(self) -> None:
         for run in self._unopened[:_OPENED_AT_ONCE]:
             pieces = run.pieces(self.after, self.to)
-            self._streams += [_Stream(run, first, end) for first, end in pieces]
+            self._streams += [RunStream(run, first, end) for first, end in pieces]
         del self._unopened[:_OPENED_AT_ONCE]
 
     def _fill_window(self, count: int) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.lookup import history_facts, list_by_key
 from hourwheel.cli.options import (
     Json,
     Server,
@@ -397,13 +398,24 @@ def _show_group(output: Output, group: GroupInfo) -> None:
 
 
 def describe(
-    text: Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="A message id.")],
+    text: Annotated[str, typer.Argument(metavar="[MESSAGE_ID]", help="A message id.")] = "",
     *,
+    topic: Annotated[str, typer.Option("--topic", help="With --key: of this topic.")] = "",
+    key: Annotated[str, typer.Option("--key", help="All messages that have it.")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 100,
+    with_history: Annotated[
+        bool, typer.Option("--history", help="And what became of it when, from the log.")
+    ] = False,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Show where a message is in its life; exit code 1 if it is unknown."""
+    """Show where a message is in its life, or all that have a key; exit code 1 if none is known."""
+    if bool(text) == bool(key) or bool(topic) != bool(key):
+        raise typer.BadParameter("give a message id, or --topic and --key")
     output = Output(is_json=is_json)
+    if key:
+        list_by_key(output, server, topic, key, limit, pending_only=False)
+        return
 
     async def command(admin: AsyncAdmin) -> ExitCode:
         parsed = message_id.parse(text)
@@ -427,6 +439,8 @@ def describe(
                 facts["bytes"] = "damaged on the master, and not found elsewhere so far"
             facts |= _dead_letters(found)
             facts |= {"shard": parsed.shard, "epoch": parsed.epoch, "sequence": parsed.sequence}
+        if with_history:
+            facts["history"] = history_facts(output, await admin.history(parsed))
         output.facts("message", facts)
         return ExitCode.PARTLY if found.state is MessageState.UNKNOWN else ExitCode.OK
 

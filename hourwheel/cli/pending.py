@@ -6,6 +6,7 @@ import typer
 
 from hourwheel.cli.due_time import When
 from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.lookup import list_by_key
 from hourwheel.cli.options import (
     Json,
     Server,
@@ -41,6 +42,9 @@ _To = Annotated[
     When | None,
     typer.Option("--to", parser=when_option, metavar="WHEN", help="Due before: 3d, an instant."),
 ]
+_Key = Annotated[
+    str, typer.Option("--key", help="Only messages with this key; without a filter and a range.")
+]
 
 
 @pending.command("list")
@@ -52,12 +56,17 @@ def list_pending(
     to: _To = None,
     limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 100,
     *,
+    key: _Key = "",
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """List pending messages by due time."""
+    """List pending messages by due time; with --key those that were published last first."""
     wanted = filter_option(tag_filter, sql)
     output = Output(is_json=is_json, wanted=wanted)
+    if key:
+        _refuse_range(wanted, from_, to)
+        list_by_key(output, server, topic, key, limit, pending_only=True)
+        return
 
     async def command(admin: AsyncAdmin) -> None:
         from_ms, to_ms = await _range(admin, from_, to)
@@ -89,14 +98,21 @@ def count_pending(
     from_: _From = None,
     to: _To = None,
     *,
+    key: _Key = "",
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
     """Count pending messages."""
     wanted = filter_option(tag_filter, sql)
     output = Output(is_json=is_json, wanted=wanted)
+    if key:
+        _refuse_range(wanted, from_, to)
 
     async def command(admin: AsyncAdmin) -> None:
+        if key:
+            count = await admin.count_by_key(topic, key, pending_only=True)
+            output.facts(f"pending in {topic}", {"key": key, "matching": count})
+            return
         await _show_count(output, admin, topic, wanted, from_, to)
 
     run_with_admin(output, server, command)
@@ -153,6 +169,11 @@ def cancel_pending(
         return ExitCode.PARTLY if is_partly else ExitCode.OK
 
     run_with_admin(output, server, command)
+
+
+def _refuse_range(wanted: FilterExpression | None, from_: When | None, to: When | None) -> None:
+    if wanted is not None or from_ is not None or to is not None:
+        raise typer.BadParameter("--key stands without --filter, --sql, --from and --to")
 
 
 async def _show_count(

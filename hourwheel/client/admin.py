@@ -19,6 +19,7 @@ from hourwheel.client.catalog import (
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.groups.dead_letters import DeadLetterAdmin
+from hourwheel.client.lookup import Lookups
 from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.client.wheel import WheelDescription
@@ -57,7 +58,7 @@ from hourwheel.transport.methods import (
 from hourwheel.v1 import admin_pb2
 
 
-class AsyncAdmin(DeadLetterAdmin):
+class AsyncAdmin(DeadLetterAdmin, Lookups):
     """Sets a cluster up and asks what it does.
 
         async with AsyncAdmin("127.0.0.1:7400") as admin:

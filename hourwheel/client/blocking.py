@@ -33,6 +33,7 @@ from hourwheel.client.cluster_status import ClusterStatus, Mastership
 from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.groups.dead_letters import DeadLetterMessage, Redriven
+from hourwheel.client.lookup import History, KeyMessage
 from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
@@ -557,6 +558,18 @@ class Admin:
     def describe(self, of: MessageId | str) -> MessageDescription:
         """See `AsyncAdmin.describe`."""
         return self._thread.run(self._twin.describe(of))
+
+    def list_by_key(self, topic: str, key: str, **settings: Any) -> Iterator[KeyMessage]:
+        """See `AsyncAdmin.list_by_key`; fetched as it is needed."""
+        return self._listed(self._twin.list_by_key(topic, key, **settings))
+
+    def count_by_key(self, topic: str, key: str, *, pending_only: bool = False) -> int:
+        """See `AsyncAdmin.count_by_key`."""
+        return self._thread.run(self._twin.count_by_key(topic, key, pending_only=pending_only))
+
+    def history(self, of: MessageId | str, topic: str = "") -> History:
+        """See `AsyncAdmin.history`."""
+        return self._thread.run(self._twin.history(of, topic))
 
     def cancel(self, of: MessageId | str) -> CancelOutcome:
         """See `AsyncAdmin.cancel`."""

@@ -23,9 +23,9 @@ from hourwheel.client.batch_builder import Draft
 from hourwheel.client.buffer_pool import Room
 from hourwheel.client.inflight_batches import Part, Published, PublishWindow, Topics
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.topic_genes import TopicGenes
+from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats.message_id import MessageId
-from hourwheel.formats.tag_gene import GeneSpec
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.connection import PublishStream
 from hourwheel.transport.endpoints import Move
@@ -33,11 +33,44 @@ from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.retry import Failure
 from hourwheel.transport.session_lane import SessionLane
 from hourwheel.transport.stream import StreamBroken
+from hourwheel.v1 import filter_pb2
 
 _LONERS_MAX: Final = 4_096
 _CODE_NAMES: Final = {code.value[0]: code.name for code in grpc.StatusCode}
 BULK_BYTES: Final = 16_384
 """A producer with batches of more has a stream of its own, and keeps that."""
+
+
+GENE_TOPICS_MAX: Final = 4_096
+"""So many topics with a specification of their own are remembered; the oldest are forgotten."""
+
+
+class TopicGenes:
+    """Which genes a producer makes for each topic: the default, until a node says what one wants.
+
+    Genes of another specification are not used by the node: filters then read those messages one by
+    one. So being wrong costs speed and never a message, and a producer may begin without asking.
+    """
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._specs: dict[str, GeneSpec] = {}
+
+    def of(self, topic: str) -> GeneSpec:
+        """How to make the genes of the next batch."""
+        return self._specs.get(topic, DEFAULT_SPEC)
+
+    def adopt(self, topic: str, expected: filter_pb2.GeneSpec) -> None:
+        """A node says how the topic wants them; what this program cannot make is let be."""
+        self._specs.pop(topic, None)
+        try:
+            spec = gene_from_wire(expected)
+        except errors.InvalidArgument:
+            return
+        if spec != DEFAULT_SPEC:
+            self._specs[topic] = spec
+        if len(self._specs) > GENE_TOPICS_MAX:
+            del self._specs[next(iter(self._specs))]
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ from hourwheel.v1 import (
     broker_pb2,
     consumer_pb2,
     groups_pb2,
+    lookup_pb2,
     members_pb2,
     session_pb2,
 )
@@ -53,6 +54,7 @@ _PRODUCER: Final = "/hourwheel.v1.ProducerService/"
 _CONSUMER: Final = "/hourwheel.v1.ConsumerService/"
 _ADMIN: Final = "/hourwheel.v1.AdminService/"
 _ACCESS: Final = "/hourwheel.v1.AccessService/"
+_LOOKUP: Final = "/hourwheel.v1.LookupService/"
 
 OPEN_SESSION: Final = Method(
     "/hourwheel.v1.SessionService/Session",
@@ -247,6 +249,18 @@ DESCRIBE_MESSAGE: Final = Method(
     _ADMIN + "DescribeMessage",
     admin_pb2.DescribeMessageRequest,
     admin_pb2.DescribeMessageResponse,
+    is_repeatable=True,
+)
+LIST_BY_KEY: Final = Method(
+    _LOOKUP + "ListByKey",
+    lookup_pb2.ListByKeyRequest,
+    lookup_pb2.ListByKeyResponse,
+    is_repeatable=True,
+)
+GET_HISTORY: Final = Method(
+    _LOOKUP + "GetHistory",
+    lookup_pb2.GetHistoryRequest,
+    lookup_pb2.GetHistoryResponse,
     is_repeatable=True,
 )
 

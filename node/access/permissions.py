@@ -76,6 +76,11 @@ def _cancelled(request: Any) -> tuple[Resource, ...]:
     return _topic(request) if request.keys or request.topic else _all_topics(request)
 
 
+def _of_topic_or_all(request: Any) -> tuple[Resource, ...]:
+    """As `_cancelled`: the history of a message of a topic, or of any."""
+    return _topic(request) if request.topic else _all_topics(request)
+
+
 def _named_topic(request: Any) -> tuple[Resource, ...]:
     return (topic_resource(request.name),)
 
@@ -109,6 +114,7 @@ _PRODUCER: Final = "hourwheel.v1.ProducerService."
 _CONSUMER: Final = "hourwheel.v1.ConsumerService."
 _ADMIN: Final = "hourwheel.v1.AdminService."
 _ACCESS: Final = "hourwheel.v1.AccessService."
+_LOOKUP: Final = "hourwheel.v1.LookupService."
 
 RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
@@ -141,6 +147,8 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "RedriveDeadLetters": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics),
     _ADMIN + "DescribeWheel": Rule(Operation.LOOK, _cluster),
+    _LOOKUP + "ListByKey": Rule(Operation.LOOK, _topic),
+    _LOOKUP + "GetHistory": Rule(Operation.LOOK, _of_topic_or_all),
     _ACCESS + "PutUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "DeleteUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "ListUsers": Rule(Operation.ADMINISTER, _cluster),

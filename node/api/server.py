@@ -12,7 +12,14 @@ from google.protobuf.message_factory import GetMessageClass
 import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
-from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import (
+    access_pb2,
+    admin_pb2,
+    broker_pb2,
+    consumer_pb2,
+    lookup_pb2,
+    session_pb2,
+)
 from node.access.administration import Administration
 from node.access.audit import AuditLog
 from node.access.control import AccessControl, Identify
@@ -26,6 +33,7 @@ from node.api.admission import Admission
 from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.consumer import Consumer
 from node.api.forwarder import Forwarder, MasterOnly
+from node.api.lookup import Lookup
 from node.api.producer import Producer
 from node.api.publish_stream import METHOD as PUBLISH_STREAM
 from node.api.publish_stream import PublishStreams
@@ -68,8 +76,9 @@ PRODUCER: Final = broker_pb2.DESCRIPTOR.services_by_name["ProducerService"]
 CONSUMER: Final = consumer_pb2.DESCRIPTOR.services_by_name["ConsumerService"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 ACCESS: Final = access_pb2.DESCRIPTOR.services_by_name["AccessService"]
+LOOKUP: Final = lookup_pb2.DESCRIPTOR.services_by_name["LookupService"]
 SESSION: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
-SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, ACCESS, SESSION)
+SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, ACCESS, LOOKUP, SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +207,7 @@ class ApiServer:
             (CONSUMER, consumer),
             (ADMIN, Admin(parts.engine, identity, cluster, access)),
             (ACCESS, Access(parts.administration)),
+            (LOOKUP, Lookup(parts.engine, access)),
         )
         for service, servicer in self._servicers:
             handlers = _handlers(

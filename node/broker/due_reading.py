@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from node.broker.shared_reading import WAIT_S, SharedReading
-from node.contracts.broker import WheelInfo
+from node.contracts.wheel_info import WheelInfo
 
 HORIZONS_S: Final = (
     *(0, 1, 10, 60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600, 86_400, 2 * 86_400),

@@ -43,8 +43,10 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
-from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
-from node.contracts.pending_token import PendingQuery
+from node.contracts.history import HistoryPage
+from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
+from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.wheel_info import WheelInfo
 from node.delivery.receiver import Receiver
 from node.repair.damage_control import DamageControl
 from node.repair.file_repair import FileRepair
@@ -436,6 +438,18 @@ class Engine:
         master = self._master
         return await master.answer(master.pending.cancel_pending(query, token))
 
+    async def list_by_key(self, query: KeyQuery, token: bytes, *, count_max: int) -> KeyPage:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(
+            master.keys.listing.list_by_key(query, token, count_max=count_max)
+        )
+
+    async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.history.history(of, topic, token))
+
     async def list_damaged(
         self, group: str, topic: str, token: bytes, *, count_max: int
     ) -> DamagedPage:
@@ -515,7 +529,7 @@ class Engine:
         """See EnginePort."""
         return describe(self.shard, message_id, self.damage.damaged)
 
-    async def describe_wheel(self, bounds_ms: Sequence[int]) -> broker.WheelInfo:
+    async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
         """See EnginePort."""
         return await self._wheel_query.describe_wheel(bounds_ms)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.outcomes import CancelOutcome
 from node.broker.group_commit import GroupCommit
+from node.broker.key_listing import KeyListing
 from node.broker.small_calls import SmallCalls
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
 from node.contracts.pending_page import KeysCancelled, ids_of
-from storage.views.catalog_items import Topic
 from storage.views.key_rows import Hashes, hash_keys
 from storage.views.unit import UNIT
 
@@ -43,7 +43,7 @@ class _Tally:
         """By this call."""
         self._released: NDArray[np.bool_] = np.zeros(count, np.bool_)
         self._before: NDArray[np.bool_] = np.zeros(count, np.bool_)
-        """Cancelled by an earlier call."""
+        """Cancelled by an earlier call, or counted elsewhere."""
 
     def note_released(self, ordinals: I64) -> None:
         self._released[ordinals] = True
@@ -51,10 +51,11 @@ class _Tally:
     def note_before(self, ordinals: I64) -> None:
         self._before[ordinals] = True
 
-    def note(self, ordinals: I64, outcomes: NDArray[np.uint8]) -> None:
-        """What became of a message of each of these keys."""
-        done = ordinals[outcomes == CancelOutcome.CANCELLED]
-        np.add.at(self.cancelled, done, 1)
+    def note(self, ordinals: I64, outcomes: NDArray[np.uint8], counts: NDArray[np.bool_]) -> None:
+        """What became of a message of each of these keys; `counts`: no one else counts it."""
+        is_done = outcomes == CancelOutcome.CANCELLED
+        np.add.at(self.cancelled, ordinals[is_done & counts], 1)
+        self.note_before(ordinals[is_done & ~counts])
         self.note_released(ordinals[outcomes == CancelOutcome.ALREADY_RELEASED])
 
     def outcomes(self) -> NDArray[np.uint8]:
@@ -66,16 +67,35 @@ class _Tally:
         return found
 
 
+class _UnderWay(NamedTuple):
+    """Cancels of some messages that are not applied yet."""
+
+    future: "asyncio.Future[NDArray[np.uint8]]"
+    ordinals: I64
+    """Of the key of each."""
+    counts: NDArray[np.bool_]
+    """Which of them this call counts."""
+    counted: set[int]
+    """Their sequences."""
+
+
 class _Cancelling:
     """One call: what is looked up, and the cancels that are under way."""
 
     def __init__(
-        self, serving: Serving, small_calls: SmallCalls, group_commit: GroupCommit, count: int
+        self,
+        serving: Serving,
+        small_calls: SmallCalls,
+        group_commit: GroupCommit,
+        count: int,
+        claimed: set[int],
     ) -> None:
         self._serving, self._shard = serving, serving.mastership.shard
         self._small_calls, self._group_commit = small_calls, group_commit
         self.tally = _Tally(count)
-        self._in_flight: deque[tuple[asyncio.Future[NDArray[np.uint8]], I64]] = deque()
+        self._claimed = claimed
+        """Sequences of messages whose cancels are under way, of all calls: each is counted once."""
+        self._in_flight: deque[_UnderWay] = deque()
 
     def take(self, ordinals: I64, sequences: U64, due_ms: I64) -> None:
         """Cancel those of n messages that are pending; each is of the key of an ordinal."""
@@ -104,33 +124,61 @@ class _Cancelling:
         future: asyncio.Future[NDArray[np.uint8]] = asyncio.get_running_loop().create_future()
         self._small_calls.cancel(ids, future)
         self._group_commit.wake_for_small()
-        self._in_flight.append((future, ordinals))
+        first = np.unique(sequences, return_index=True)[1]
+        counts = np.zeros(len(sequences), np.bool_)
+        counts[first] = [one not in self._claimed for one in sequences[first].tolist()]
+        counted = set(sequences[counts].tolist())
+        self._claimed |= counted
+        self._in_flight.append(_UnderWay(future, ordinals, counts, counted))
 
     async def settle(self, count_max: int) -> None:
         """Wait until at most so many cancels are under way."""
         while len(self._in_flight) > count_max:
-            future, ordinals = self._in_flight.popleft()
-            self.tally.note(ordinals, await future)
+            one = self._in_flight[0]
+            self.tally.note(one.ordinals, await one.future, one.counts)
+            self._claimed -= self._in_flight.popleft().counted
 
     async def close(self) -> None:
         """Wait for all that is under way, whatever becomes of it."""
-        await asyncio.gather(*(one for one, _ in self._in_flight), return_exceptions=True)
+        await asyncio.gather(*(one.future for one in self._in_flight), return_exceptions=True)
+        for one in self._in_flight:
+            self._claimed -= one.counted
 
 
 class KeyService:
     """Calls by key of one mastership. On the event loop's thread."""
 
     def __init__(
-        self, serving: Serving, small_calls: SmallCalls, group_commit: GroupCommit
+        self,
+        serving: Serving,
+        small_calls: SmallCalls,
+        group_commit: GroupCommit,
+        cluster_id: bytes,
     ) -> None:
         """Look keys up in the shard of `serving`; cancels share records with others."""
+        self.listing = KeyListing(serving, cluster_id)
         self._serving, self._shard = serving, serving.mastership.shard
         self._small_calls, self._group_commit = small_calls, group_commit
+        self._claimed: set[int] = set()
 
     async def cancel(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
         """See EnginePort."""
-        found = self._topic(topic)
-        call = _Cancelling(self._serving, self._small_calls, self._group_commit, len(keys))
+        ordinals = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+        found = await self._cancel(topic, list(ordinals))
+        if len(ordinals) == len(keys):
+            return found
+        chosen = np.array([ordinals[key] for key in keys])
+        counts = np.zeros(len(keys), np.uint32)
+        first = np.unique(chosen, return_index=True)[1]
+        counts[first] = found.cancelled_counts
+        return KeysCancelled(found.outcomes[chosen], counts)
+
+    async def _cancel(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
+        """The same of keys that are all different."""
+        found = self.listing.get_topic(topic)
+        call = _Cancelling(
+            self._serving, self._small_calls, self._group_commit, len(keys), self._claimed
+        )
         rest = LoopShare(lambda: self._shard.log.end_offset).rest
         try:
             for at in range(0, len(keys), KEYS_AT_ONCE):
@@ -148,7 +196,7 @@ class KeyService:
 
     def _take_few(self, call: _Cancelling, hashes: Hashes, at: int) -> list[int]:
         """Cancel what the keys have; returns the ordinals of those that have too much for that."""
-        self._check()
+        self.listing.check()
         try:
             found = self._shard.views.keys.find(hashes)
         except errors.CorruptFile as error:
@@ -169,27 +217,9 @@ class KeyService:
                 call.take(np.full(rows.size, ordinal + at), rows.sequence, rows.due_ms)
                 await call.settle(_IN_FLIGHT_MAX)
                 await rest()
-                self._check()
+                self.listing.check()
         except errors.CorruptFile as error:
             self._serving.fail(error)
             raise
         finally:
             pieces.close()
-
-    def _check(self) -> None:
-        """Raises ShuttingDown, NotMaster; Unavailable while the index is being built."""
-        self._serving.check()
-        if not self._shard.views.keys.is_complete:
-            raise errors.Unavailable("the index of keys is being built: try again later")
-
-    def _topic(self, name: str) -> Topic:
-        """The topic that is asked about.
-
-        Raises:
-            UnknownTopic: there is none.
-            InvalidTopic: one of the cluster's own: nothing is published to it.
-        """
-        topic: Topic = self._shard.views.catalog.get_topic(name)
-        if topic.internal:
-            raise errors.InvalidTopic("this topic is the cluster's own", topic=topic.name)
-        return topic

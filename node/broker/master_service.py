@@ -22,6 +22,7 @@ from hourwheel.outcomes import ReceiptOutcome
 from node.broker.damage_desk import DamageDesk
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
+from node.broker.history_query import HistoryQuery
 from node.broker.job_runner import Background
 from node.broker.key_service import KeyService
 from node.broker.pending_query import Pending
@@ -131,7 +132,10 @@ class MasterService:
             host.guard,
             host.config.horizon_ms,
         )
-        self.keys = KeyService(self, self.publishing.small_calls, host.group_commit)
+        self.keys = KeyService(
+            self, self.publishing.small_calls, host.group_commit, host.cluster_id
+        )
+        self.history = HistoryQuery(self, host.cluster_id)
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self)

@@ -14,7 +14,7 @@ import numpy as np
 from hourwheel import errors, limits
 from hourwheel.types import DUE_MS_MAX
 from node.consumers.loop_share import LoopShare
-from node.contracts.broker import WheelInfo
+from node.contracts.wheel_info import WheelInfo
 from node.shard.shard import Shard
 from timewheel.due_counts import Counts, DueCounter
 

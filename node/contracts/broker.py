@@ -30,8 +30,10 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
-from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
-from node.contracts.pending_token import PendingQuery
+from node.contracts.history import HistoryPage
+from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
+from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.wheel_info import WheelInfo
 from node.telemetry.stats import EngineStats
 from storage.views.unit import Units
 
@@ -256,27 +258,6 @@ class ShardStatusData:
     """Topics, the cluster's own not counted."""
     group_count: int = 0
     subscription_count: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WheelInfo:
-    """How many messages are due in each range between n + 1 bounds."""
-
-    now_ms: int
-    """The cluster clock when counting began; all is as of then."""
-    counts: NDArray[np.int64]
-    """i64[n]: due at or after a bound and before the next one."""
-    are_exact: NDArray[np.bool_]
-    """bool[n]: False where a bound lies inside a second with messages, or inside an hour of a day
-    that is not held by seconds yet: then they are taken to be spread evenly over it."""
-    earlier_count: int
-    """Due before the first bound."""
-    later_count: int
-    """Due at the last bound or later."""
-    pending_count: int
-    """Neither released nor cancelled."""
-    cancelled_count: int
-    """Of all that is counted above, what is cancelled: it stays until it would be due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,6 +492,24 @@ class EnginePort(Protocol):
         Raises:
             As list_pending; and whatever appending may raise: some may be cancelled then, and to
             ask again is safe.
+        """
+        ...
+
+    async def list_by_key(self, query: KeyQuery, token: bytes, *, count_max: int) -> KeyPage:
+        """A page of the messages that have a key, the newest first; `count_max` 0: count only.
+
+        Raises:
+            UnknownTopic, InvalidTopic, ShuttingDown. Unavailable: the index is being built.
+            InvalidArgument: `token` is none that this question's last page gave.
+        """
+        ...
+
+    async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
+        """A page of what became of a message; of another topic than `topic` (empty: any): nothing.
+
+        Raises:
+            ShuttingDown. CorruptLog: it stands at a damaged place of the log.
+            InvalidArgument: `token` is none that this question's last page gave.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a page of a pending listing, a bulk cancel, or a cancel by key holds; names of messages."""
+"""What a page of a listing or a bulk cancel, or a cancel by key holds; names of messages."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -39,8 +39,7 @@ class PendingPart:
 
     def printable_ids(self) -> list[str]:
         """The n message ids as clients see them."""
-        text = self.ids.tobytes().hex()
-        return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
+        return printable(self.ids)
 
 
 @dataclass(slots=True)
@@ -62,7 +61,35 @@ class KeysCancelled(NamedTuple):
     """uint8[n] of CancelOutcome: CANCELLED where the call has cancelled one, else ALREADY_RELEASED
     where one was released, else CANCELLED where one was cancelled before, else UNKNOWN."""
     cancelled_counts: NDArray[np.uint32]
-    """uint32[n]: how many the call has cancelled."""
+    """uint32[n]: how many the call has cancelled; each message is counted for one key, once."""
+
+
+@dataclass(slots=True)
+class KeyPage:
+    """A page of the messages that have a key, those that were published last first."""
+
+    parts: list["KeyPart"] = field(default_factory=list)
+    matched_count: int = 0
+    next_token: bytes = b""
+    """Empty: this was the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """Some messages of a page."""
+
+    ids: Ids
+    """Structured array[n] of `ID_DTYPE`."""
+    states: NDArray[np.uint8]
+    """uint8[n] of MessageState: PENDING, RELEASED or CANCELLED."""
+    due_ms: NDArray[np.int64]
+    """int64[n]: when each is or was due."""
+
+
+def printable(ids: Ids) -> list[str]:
+    """n message ids, structured array[n] of `ID_DTYPE`, as clients see them."""
+    text = ids.tobytes().hex()
+    return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
 
 
 def ids_of(shard: int, views: Views, units: Units) -> Ids:

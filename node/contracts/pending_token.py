@@ -1,9 +1,9 @@
-"""Page tokens of pending listings and bulk cancels: how far one has come, opaque to clients.
+"""Page tokens of listings and bulk cancels: how far one has come, opaque to clients.
 
     byte  size  little-endian
        0     1  version, 1
-       1     1  purpose: 1 a listing, 2 a cancel
-       2     8  binding: BLAKE2b of purpose, topic, its number, filter and range of due times
+       1     1  purpose: 1 a listing, 2 a cancel, 3 a listing by key
+       2     8  binding: BLAKE2b of purpose, topic, its number, and what is asked for
       10     8  due_ms       i64   everything up to this key is done
       18     8  sequence     u64
       26     8  end_sequence u64   messages from this one on are left alone
@@ -37,6 +37,7 @@ class Purpose(IntEnum):
 
     LIST = 1
     CANCEL = 2
+    LIST_BY_KEY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,24 @@ class PendingQuery:
         """The last key of the range."""
         return Key(self.to_ms - 1 if self.to_ms else DUE_MS_MAX, SEQUENCE_MAX)
 
+    def facts(self) -> tuple[object, ...]:
+        """What a token is bound to. Raises InvalidFilter."""
+        expression = self.filter.canonical()
+        return str(expression.kind), expression.text, self.from_ms, self.to_ms
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """Which messages that have a key are asked for."""
+
+    topic: str
+    key: bytes
+    pending_only: bool = False
+
+    def facts(self) -> tuple[object, ...]:
+        """What a token is bound to."""
+        return self.key, self.pending_only
+
 
 class Position(NamedTuple):
     """How far a listing or a cancel has come."""
@@ -75,16 +94,14 @@ class TokenMaker:
     """Makes and reads the tokens of one listing or cancel."""
 
     def __init__(
-        self, cluster_id: bytes, purpose: Purpose, topic_id: int, query: PendingQuery
+        self, cluster_id: bytes, purpose: Purpose, topic_id: int, query: PendingQuery | KeyQuery
     ) -> None:
         """`topic_id`: a topic that was deleted and made again is another one.
 
         Raises:
             InvalidFilter: the filter cannot be understood.
         """
-        expression = query.filter.canonical()
-        facts = (purpose.value, topic_id, query.topic, str(expression.kind), expression.text)
-        text = repr((*facts, query.from_ms, query.to_ms))
+        text = repr((purpose.value, topic_id, query.topic, *query.facts()))
         self._key, self._purpose = cluster_id, purpose
         self._binding = self._hash(text.encode())
 

@@ -4,9 +4,10 @@ A merge leaves out what nobody asks about any more: rows of messages that are be
 floor and were due before the cursor, as the last manifest has them. So a restart, which begins
 there, never misses one.
 
-A rebuild reads the log as far back as it goes, a piece at a time, and then the pending messages
-that are older than that, an hour or a day of due times at a time. Between two pieces other jobs
-take their turn. Messages that had been refused as duplicates get rows as well; who finds one asks
+A rebuild reads the log as far back as it goes, and then the pending messages that are older than
+that, in the order of their keys, each in pieces of so many rows, between which other jobs take
+their turn. What any of these jobs has in memory is bounded, whatever there is of messages or of one
+key. Messages that had been refused as duplicates get rows as well; who finds one asks
 the sequence index, which knows them as such. Until the end the index is not complete, and a restart
 begins anew.
 """
@@ -19,26 +20,32 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import SEQUENCE_MAX, Key
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key
 from node.shard.checkpoint import ShardPlace, name_keys, write_manifest
 from node.shard.message_keys import rows_of_batch, rows_of_units
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
 from storage.views.key_index import KeyIndex, KeyState
+from storage.views.key_merge import merged
 from storage.views.key_rows import KeyRows, in_order, joined
-from storage.views.key_run import KeyRun, merged
-from storage.views.unit import Units, pick
+from storage.views.key_run import KeyRun
+from storage.views.unit import Units, equal_spans, pick
 from timewheel.bodies import Bodies
 from timewheel.compaction import Pause
-from timewheel.levels import BUCKET_MS
-from timewheel.memtable import within
+from timewheel.range_scan import RunStream
 from timewheel.run import Run
+from timewheel.run_format import BLOCK_UNITS
 
 MERGE_RUN_COUNT: Final = 8
 _SLICE_ROWS: Final = 65_536
 PIECE_BYTES: Final = 64 << 20
 """Of the log in one job of a rebuild."""
-_UNITS_AT_ONCE: Final = 1_024
+PIECE_ROWS: Final = 1 << 19
+"""Of one job of a rebuild, or a few more: 16 MB, and twice as much while they are put in order."""
+KEY_LAST: Final = Key(DUE_MS_MAX, SEQUENCE_MAX)
+UNITS_AT_ONCE: Final = 4_096
+_READ_BYTES: Final = 8 << 20
+"""Of messages that are read at once; or one message, whatever its size."""
 _SAMPLE_BLOCKS: Final = 32
 _LOOK_MS: Final = 60_000
 """So often one run is looked at for what is left over in it."""
@@ -123,9 +130,10 @@ class KeyRebuild(_Job):
     is_last = False
     is_put_off = False
     """What it reads is damaged, or cannot be read: nothing was written."""
+    _is_by_sequence = True
 
     def rows(self, pause: Pause) -> Iterator[KeyRows]:
-        """Rows of messages, in any order."""
+        """Rows of messages, in any order; of about `PIECE_ROWS` rows at most."""
         raise NotImplementedError
 
     def run(self, pause: Pause) -> None:
@@ -138,7 +146,9 @@ class KeyRebuild(_Job):
             self.is_put_off = True
             self.manifest.CopyFrom(self._former)
             return
-        rows = in_order(joined(parts))
+        rows = joined(parts)
+        parts.clear()
+        rows = in_order(rows, by_sequence=self._is_by_sequence)
         self.write(iter([rows]), rows.size, is_complete=self.is_last)
 
 
@@ -162,6 +172,7 @@ class _LogPiece(KeyRebuild):
 
     def rows(self, pause: Pause) -> Iterator[KeyRows]:
         begin, end = self._span
+        count = 0
         for batch in self._log.scan(begin, end):
             header = batch.header
             if header.kind == Kind.PUBLISH:
@@ -169,16 +180,19 @@ class _LogPiece(KeyRebuild):
                     self.first_sequence = header.base_sequence
                 found = rows_of_batch(batch, None)
                 if found is not None:
+                    count += found.size
                     yield found
                 pause()
             at = header.offset + header.total_bytes
-            if at - begin >= PIECE_BYTES:
+            if at - begin >= PIECE_BYTES or count >= PIECE_ROWS:
                 self.end_offset = at
                 return
 
 
 class _PendingPiece(KeyRebuild):
-    """Of messages in the wheel's runs, with after < key <= to, that are older than the log."""
+    """Of messages in the wheel's runs, with keys > `after`, that are older than the log."""
+
+    _is_by_sequence = False
 
     def __init__(
         self,
@@ -188,30 +202,49 @@ class _PendingPiece(KeyRebuild):
         views: Views,
         log: CommitLog,
         end_sequence: int,
-        bounds: tuple[Key, Key],
+        after: Key,
     ) -> None:
         super().__init__(place, keys, [], manifest)
-        self.bounds, self._end_sequence = bounds, np.uint64(end_sequence)
+        self.after = after
+        """What was read lies at or below this key."""
+        self._end_sequence = np.uint64(end_sequence)
         self._runs: list[Run] = views.wheel.runs.all()
         self._log = log
 
     def rows(self, pause: Pause) -> Iterator[KeyRows]:
+        streams = [
+            RunStream(run, first, end)
+            for run in self._runs
+            for first, end in run.pieces(self.after, KEY_LAST)
+        ]
         bodies = Bodies(self._place.disk, self._place.under("wheel"), self._log)
+        count = 0
         try:
-            for run in self._runs:
-                for first, end in run.pieces(*self.bounds):
-                    for at in range(first, end, _UNITS_AT_ONCE):
-                        units = self._chosen(run.read(at, min(at + _UNITS_AT_ONCE, end)))
-                        blobs, _ = bodies.read(units)  # a damaged one is empty: it has no keys
-                        found = rows_of_units(units, blobs)
-                        if found is not None:
-                            yield found
+            while streams and count < PIECE_ROWS:
+                each = max(BLOCK_UNITS, UNITS_AT_ONCE // len(streams))
+                streams = [stream for stream in streams if stream.fill(each)]
+                bound = min([KEY_LAST, *(one.last for one in streams if one.last is not None)])
+                for stream in streams:
+                    for found in self._rows_of(self._chosen(stream.take(bound)), bodies):
+                        count += found.size
+                        yield found
                         pause()
+                self.after = bound
         finally:
             bodies.close()
 
+    @staticmethod
+    def _rows_of(units: Units, bodies: Bodies) -> Iterator[KeyRows]:
+        sizes = units["meta_len"].astype(np.int64) + units["body_len"]
+        parts = (np.cumsum(sizes) - sizes) // _READ_BYTES
+        for first, end in equal_spans(parts):
+            part = units[first:end]
+            blobs, _ = bodies.read(part)  # a damaged one is empty: it has no keys
+            found = rows_of_units(part, blobs)
+            if found is not None:
+                yield found
+
     def _chosen(self, units: Units) -> Units:
-        units = within(units, *self.bounds)
         # What a group gave back was released before.
         is_chosen = (units["sequence"] < self._end_sequence) & (units["attempt"] == 1)
         is_chosen &= units["meta_len"] > 0
@@ -252,9 +285,10 @@ class KeyJobs:
     def plan(self, manifest: Checkpoint, now_ms: int) -> KeyJob | None:
         """The next job, or None. `manifest`: what lies on disk."""
         keys = self._views.keys
-        if not keys.is_complete:
+        runs = keys.plan_merge(MERGE_RUN_COUNT)
+        if not runs and not keys.is_complete:
             return None if now_ms < self._not_before_ms else self._plan_rebuild(manifest)
-        runs = keys.plan_merge(MERGE_RUN_COUNT) or self._find_dead(manifest, now_ms)
+        runs = runs or self._find_dead(manifest, now_ms)
         return KeyMerge(self._place, keys, runs, manifest) if runs else None
 
     def _plan_rebuild(self, manifest: Checkpoint) -> KeyJob:
@@ -265,22 +299,11 @@ class KeyJobs:
         if begin < self._end_offset:
             span = begin, self._end_offset
             return _LogPiece(self._place, views.keys, manifest, log, span)
-        bounds = self._next_bounds()
-        if log.start_offset and bounds is not None:
+        after = max(self._after, views.cursor.key)
+        if log.start_offset and after < KEY_LAST:
             end = self._end_sequence
-            return _PendingPiece(self._place, views.keys, manifest, views, log, end, bounds)
+            return _PendingPiece(self._place, views.keys, manifest, views, log, end, after)
         return _End(self._place, views.keys, [], manifest)
-
-    def _next_bounds(self) -> tuple[Key, Key] | None:
-        """The next hour or day of which the wheel has messages in runs."""
-        after = max(self._after, self._views.cursor.key)
-        ends = [
-            (bucket + 1) * BUCKET_MS[run.footer.level]
-            for run in self._views.wheel.runs.all()
-            for bucket in run.buckets()
-        ]
-        end = min((one for one in ends if one > after.due_ms + 1), default=None)
-        return None if end is None else (after, Key(end - 1, SEQUENCE_MAX))
 
     def _find_dead(self, manifest: Checkpoint, now_ms: int) -> list[KeyRun]:
         """A run that is left over, or mostly so."""
@@ -311,7 +334,7 @@ class KeyJobs:
             if job.first_sequence is not None:
                 self._end_sequence = min(self._end_sequence, job.first_sequence)
         elif isinstance(job, _PendingPiece):
-            self._after = job.bounds[1]
+            self._after = job.after
         if isinstance(job, KeyRebuild) and job.is_last:
             keys.is_complete = True
 

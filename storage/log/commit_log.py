@@ -306,6 +306,21 @@ class CommitLog:
                 return found
         return self.start_offset
 
+    def find_offset_before(self, store_ms: int) -> Offset:
+        """Where to start reading for what was stored at an instant or later, or somewhat before.
+
+        The clock of a new master may be a little behind that of the last: so much earlier must be
+        asked for.
+        """
+        for segment in self._segments:
+            if segment.store_ms_max >= store_ms:
+                index = segment.index or segment.find_saved_index()
+                entries = np.zeros(0, INDEX_ENTRY) if index is None else index.entries
+                at_or_after = np.flatnonzero(entries["store_ms"] >= store_ms)
+                first = int(at_or_after[0]) if len(at_or_after) else len(entries)
+                return Offset(int(entries["offset"][first - 1]) if first else segment.start_offset)
+        return self._flushed_end
+
     def find_sequence_before(self, store_ms: int) -> int:
         """All messages below this sequence were stored before an instant; 0: nobody knows.
 

@@ -324,6 +324,31 @@ class ConsumeQueue:
         (found,) = np.nonzero(sequences == sequence)
         return Position(first), Position(first + int(found[-1])) if len(found) else None
 
+    def first_released_at(self, release_ms: int) -> Position:
+        """No entry before it could be seen at that instant or later, as chunks go."""
+        number = self._first_chunk
+        for seal in self._seals:
+            if seal.release_ms_max >= release_ms:
+                break
+            number += 1
+        return Position(max(self._start, number * self._chunk_entries))
+
+    def find_from(
+        self, first: int, sequence: int, attempt: int, due_ms: int
+    ) -> tuple[Position, Position | None]:
+        """Look for a delivery of a message in the chunk that has entry `first`, which is there.
+
+        Returns:
+            Where to go on; the first entry from `first` on that is this one.
+        """
+        number = first // self._chunk_entries
+        base = number * self._chunk_entries
+        end = base + self._entry_count(number)
+        units = self._chunk(number).units(first - base, end - base)
+        is_it = (units["sequence"] == sequence) & (units["attempt"] == attempt)
+        found = np.flatnonzero(is_it & (units["due_ms"] == due_ms))
+        return Position(end), Position(first + int(found[0])) if len(found) else None
+
     def pick(self, positions: NDArray[np.int64]) -> Units:
         """A copy of the entries at some positions, in this order; not trimmed, and all there."""
         numbers = positions // self._chunk_entries

@@ -240,6 +240,25 @@ class KeyIndex:
             for run in runs:
                 run.release()
 
+    def newest(self, hashes: Hashes, ordinal: int, below: int, count: int) -> KeyRows:
+        """Rows of one of n keys, the highest sequences below a bound first; at most `count`.
+
+        Fewer: there are no more. Raises CorruptFile.
+        """
+        high, low = hashes.high[ordinal], hashes.low[ordinal]
+        parts = [run.newest(high, low, below, count) for run in self.runs]
+        for table in self._tables():
+            for chunk in table.chunks():
+                first = int(np.searchsorted(chunk.high, high, "left"))
+                end = int(np.searchsorted(chunk.high, high, "right"))
+                rows = chunk.take(slice(first, end))
+                rows = rows.take((rows.low == low) & (rows.sequence < np.uint64(below)))
+                parts.append(rows.take(slice(max(0, rows.size - count), None)))
+        rows = joined(parts)
+        # A row may be there twice, after the index was built again.
+        last = np.unique(rows.sequence, return_index=True)[1][::-1]
+        return rows.take(last[:count])
+
     def all_rows(self) -> KeyRows:
         """Every row, by hash and sequence: reads all runs. For tests and digests."""
         parts = [chunk for table in self._tables() for chunk in table.chunks()]

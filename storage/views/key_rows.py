@@ -94,9 +94,16 @@ def joined(parts: Sequence[KeyRows]) -> KeyRows:
     return KeyRows(*columns) if parts else no_rows()
 
 
-def in_order(rows: KeyRows) -> KeyRows:
-    """The rows in the order of runs. Those of one key must have come in order of sequence."""
-    return rows.take(np.argsort(rows.high, kind="stable"))
+def in_order(rows: KeyRows, *, by_sequence: bool = True) -> KeyRows:
+    """The rows in the order of runs.
+
+    Args:
+        rows: in any order.
+        by_sequence: those of one key have come in the order of their sequences, which costs half.
+    """
+    if by_sequence:
+        return rows.take(np.argsort(rows.high, kind="stable"))
+    return rows.take(np.lexsort((rows.sequence, rows.high)))
 
 
 def hash_keys(topics: Iterable[int], keys: Iterable[bytes]) -> Hashes:

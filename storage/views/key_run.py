@@ -20,7 +20,6 @@ asked for are in it, and filters are kept in memory.
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -341,6 +340,38 @@ class KeyRun:
         finally:
             self.release()
 
+    def newest(self, high: np.uint64, low: np.uint64, below: int, count: int) -> KeyRows:
+        """The last `count` rows of one key whose sequences are below a bound, in their order.
+
+        Reads some blocks, and of a key with very many rows about as many more as finding a place
+        among them takes. Raises CorruptFile.
+        """
+        if len(self._filter):
+            lows = np.array([low], np.uint64)
+            bits = filter_bits(lows)
+            if (self._filter[_words_of(lows, len(self._filter))] & bits != bits).any():
+                return no_rows()
+        (begin,), (end,) = self._blocks_of(np.array([high], np.uint64))
+        first, last = int(begin), int(end)
+        while last - first > 2 and below <= self.footer.sequence_max:  # noqa: PLR2004
+            middle = (first + last) // 2  # neither the first nor the last: all of it is of `high`
+            if int(self.read(middle, middle + 1).sequence[0]) < below:
+                first = middle
+            else:
+                last = middle
+        found, size = [no_rows()], 0
+        step = count // BLOCK_ROWS + 2
+        while last > int(begin) and size < count:
+            rows = self.read(max(int(begin), last - step), last)
+            rows = rows.take(
+                (rows.high == high) & (rows.low == low) & (rows.sequence < np.uint64(below))
+            )
+            found.append(rows)
+            size += rows.size
+            last = max(int(begin), last - step)
+        rows = joined(found[::-1])
+        return rows.take(slice(max(0, rows.size - count), None))
+
     def hold(self) -> None:
         """Keep the file open until `release`."""
         self._readers += 1
@@ -374,23 +405,3 @@ class KeyRun:
         self._is_garbage = True
         if not self._readers:
             self._file.close()
-
-
-def merged(runs: list[KeyRun], slice_rows: int) -> Iterator[KeyRows]:
-    """All rows of adjacent runs, oldest first, in order, slice by slice.
-
-    Hashes are spread evenly, so a slice is a range of them; some may be much longer than others.
-    """
-    total = sum(run.row_count for run in runs)
-    parts = max(1, total // slice_rows)
-    bounds = [(part << 64) // parts for part in range(parts + 1)]
-    for from_, to in pairwise(bounds):
-        pieces = []
-        for run in runs:
-            rows = run.read(*run.range_of(from_, to))
-            low = int(np.searchsorted(rows.high, np.uint64(from_), "left"))
-            high = int(np.searchsorted(rows.high, np.uint64(to - 1), "right"))
-            pieces.append(rows.take(slice(low, high)))
-        rows = joined(pieces)
-        order = np.argsort(rows.high, kind="stable")
-        yield rows.take(order)

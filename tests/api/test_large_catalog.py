@@ -16,7 +16,15 @@ from typing import Final, cast
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.formats.record_batch import build_publish
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, filter_pb2, groups_pb2, members_pb2
+from hourwheel.v1 import (
+    admin_pb2,
+    broker_pb2,
+    consumer_pb2,
+    filter_pb2,
+    groups_pb2,
+    lookup_pb2,
+    members_pb2,
+)
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.due_reading import DueReading
 from node.broker.settings import EngineConfig
@@ -53,6 +61,7 @@ SERVICES: Final = (
     broker_pb2.DESCRIPTOR.services_by_name["ProducerService"],
     consumer_pb2.DESCRIPTOR.services_by_name["ConsumerService"],
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
+    lookup_pb2.DESCRIPTOR.services_by_name["LookupService"],
 )
 
 
@@ -195,6 +204,16 @@ async def put_subscription(world: World) -> None:
         await world.api.admin.PutSubscription(request)
 
 
+async def list_by_key(world: World) -> None:
+    request = lookup_pb2.ListByKeyRequest(topic="orders", key="none")
+    assert not (await world.api.lookup.ListByKey(request)).messages
+
+
+async def get_history(world: World) -> None:
+    request = lookup_pb2.GetHistoryRequest(message_id=world.message_id)
+    assert (await world.api.lookup.GetHistory(request)).events
+
+
 async def list_pending(world: World) -> None:
     answer = await world.api.admin.ListPending(admin_pb2.ListPendingRequest(topic="orders"))
     assert len(answer.messages) == 3
@@ -313,6 +332,8 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "ListGroups": list_groups,
     "PutSubscription": put_subscription,
     "ListPending": list_pending,
+    "ListByKey": list_by_key,
+    "GetHistory": get_history,
     "CancelPending": cancel_pending,
     "ListDamaged": list_damaged,
     "DiscardDamaged": discard_damaged,

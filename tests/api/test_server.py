@@ -17,6 +17,7 @@ from hourwheel.v1 import broker_pb2, broker_pb2_grpc
 from node.api import server
 from node.api.admin import Admin
 from node.api.consumer import Consumer
+from node.api.lookup import Lookup
 from node.api.producer import Producer
 from node.config.model import LimitsSection
 from tests.support.api_world import ApiWorld, refused
@@ -42,6 +43,7 @@ async def test_reflection_names_every_service() -> None:
         "hourwheel.v1.AdminService",
         "hourwheel.v1.SessionService",
         "hourwheel.v1.AccessService",
+        "hourwheel.v1.LookupService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
@@ -64,6 +66,7 @@ def test_every_method_of_the_proto_files_has_a_handler() -> None:
         (server.PRODUCER, Producer),
         (server.CONSUMER, Consumer),
         (server.ADMIN, Admin),
+        (server.LOOKUP, Lookup),
     ):
         for method in service.methods:
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()

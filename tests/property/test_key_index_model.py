@@ -8,8 +8,8 @@ from hypothesis import given
 
 from storage.files.file_header import Identity
 from storage.views.key_index import KeyIndex, KeyState
+from storage.views.key_merge import merged
 from storage.views.key_rows import Hashes, KeyRows, hash_keys
-from storage.views.key_run import merged
 from tests.support.checkpointed_world import CheckpointedWorld, steps_of
 
 IDENTITY = Identity(bytes(range(16)), 3)
@@ -47,6 +47,11 @@ class World(CheckpointedWorld[KeyIndex, Model]):
                 assert len(wanted) > 16
                 rows[at] = self.read_apart(hashes, at)
             assert sorted(rows[at]) == wanted
+            below = wanted[len(wanted) // 2][0] + 1 if wanted else 9
+            for count in (1, 20):
+                newest = view.newest(hashes, at, below, count)
+                pairs = [*zip(newest.sequence.tolist(), newest.due_ms.tolist(), strict=True)]
+                assert pairs == [row for row in wanted[::-1] if row[0] < below][:count]
 
     def expected(self, topic: int, key: bytes) -> list[tuple[int, int]]:
         return sorted(row[2:] for row in self.model if row[:2] == (topic, key))

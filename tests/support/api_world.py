@@ -20,6 +20,7 @@ from hourwheel.v1 import (
     broker_pb2,
     broker_pb2_grpc,
     consumer_pb2_grpc,
+    lookup_pb2_grpc,
     session_pb2_grpc,
 )
 from node.access.administration import Administration
@@ -111,6 +112,7 @@ class ApiWorld:
         self.producer = broker_pb2_grpc.ProducerServiceStub(self.channel)
         self.consumer = consumer_pb2_grpc.ConsumerServiceStub(self.channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
+        self.lookup = lookup_pb2_grpc.LookupServiceStub(self.channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         return self
 

@@ -41,7 +41,6 @@ from node.contracts.broker import (
     ShardStatusData,
     SubscriptionInfo,
     TopicInfo,
-    WheelInfo,
 )
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.contracts.dead_letters import (
@@ -50,8 +49,10 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
-from node.contracts.pending_page import CancelledPage, KeysCancelled, PendingPage
-from node.contracts.pending_token import PendingQuery
+from node.contracts.history import HistoryPage
+from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
+from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.wheel_info import WheelInfo
 from node.telemetry.stats import EngineStats
 from storage.views.key_rows import keys_in
 from storage.views.unit import UNIT
@@ -91,6 +92,8 @@ class FakeEngine:
     known_groups: dict[str, GroupInfo] = field(default_factory=dict)
     shard_status: ShardStatusData = field(default_factory=ShardStatusData)
     pending_page: PendingPage = field(default_factory=PendingPage)
+    key_page: KeyPage = field(default_factory=KeyPage)
+    history_page: HistoryPage = field(default_factory=HistoryPage)
     cancelled_page: CancelledPage = field(default_factory=CancelledPage)
     damaged_page: DamagedPage = field(default_factory=lambda: DamagedPage([]))
     dead_letters_page: DeadLettersPage = field(default_factory=DeadLettersPage)
@@ -351,6 +354,14 @@ class FakeEngine:
     async def redrive(self, query: DeadLetterQuery, token: bytes) -> RedrivenPage:
         await self._begin("redrive", (query, token))
         return self.redriven_page
+
+    async def list_by_key(self, query: KeyQuery, token: bytes, *, count_max: int) -> KeyPage:
+        await self._begin("list_by_key", (query, token, count_max))
+        return self.key_page
+
+    async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
+        await self._begin("history", (of, topic, token))
+        return self.history_page
 
     async def list_damaged(
         self, group: str, topic: str, token: bytes, *, count_max: int

@@ -10,6 +10,7 @@ PARAMETERS_MAX: Final = 8
 LONGER: Final = {
     ("hourwheel/cli/consume.py", "consume"),
     ("hourwheel/cli/pending.py", "cancel_pending"),
+    ("hourwheel/cli/pending.py", "list_pending"),
     ("hourwheel/cli/publish.py", "publish"),
     ("hourwheel/client/consumer.py", "AsyncConsumer.__init__"),
     ("hourwheel/client/producer.py", "AsyncProducer.__init__"),

@@ -9,7 +9,7 @@ from tests.tidy import tree
 
 ALLOWED: Final = {
     "called by name, by others' code": (
-        *("get_status", "describe_message"),  # gRPC
+        *("get_status", "describe_message", "get_history"),  # gRPC
         *("between", "comparison"),  # Lark
         *("deleteEntriesFrom", "setCurrentTerm", "setRaftCommitIndex"),  # PySyncObj
         *("getTransmissionData", "setTransmissionData"),

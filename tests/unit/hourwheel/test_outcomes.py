@@ -3,8 +3,8 @@ from enum import IntEnum
 import pytest
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
-from hourwheel.outcomes import CancelOutcome, MessageState, ReceiptOutcome
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
+from hourwheel.outcomes import CancelOutcome, EventKind, MessageState, ReceiptOutcome
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
         (CancelOutcome, broker_pb2.CancelOutcome, "CANCEL_OUTCOME_"),
         (ReceiptOutcome, consumer_pb2.ReceiptOutcome, "RECEIPT_OUTCOME_"),
         (MessageState, admin_pb2.MessageState, "MESSAGE_STATE_"),
+        (EventKind, lookup_pb2.EventKind, "EVENT_KIND_"),
     ],
 )
 def test_outcomes_when_compared_with_the_api(

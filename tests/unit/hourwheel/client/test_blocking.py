@@ -53,6 +53,9 @@ def test_clients_when_given_several_servers(fake: FakeNodeThread) -> None:
         assert admin.cancel(message_id) is CancelOutcome.CANCELLED
         assert admin.cancel_by_key("t", "k") == (CancelOutcome.UNKNOWN, 0)
         assert admin.cancel_by_keys("t", ["k"]) == [(CancelOutcome.UNKNOWN, 0)]
+        assert list(admin.list_by_key("t", "k", pending_only=True)) == []
+        assert admin.count_by_key("t", "k") == 0
+        assert admin.history(message_id).is_complete
     with Consumer(servers, group="g", topic="t") as consumer:
         (message,) = consumer.receive()
         consumer.ack(message)

@@ -1,5 +1,5 @@
-from hourwheel.client import topic_genes
-from hourwheel.client.topic_genes import TopicGenes
+from hourwheel.client import sender
+from hourwheel.client.sender import TopicGenes
 from hourwheel.filter_language.wire import gene_to_wire
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
 from hourwheel.v1 import filter_pb2
@@ -30,7 +30,7 @@ def test_adopt_when_the_kind_is_of_a_newer_node() -> None:
 
 def test_adopt_when_there_are_very_many_topics() -> None:
     genes = TopicGenes()
-    for number in range(topic_genes.TOPICS_MAX + 1):
+    for number in range(sender.GENE_TOPICS_MAX + 1):
         genes.adopt(str(number), gene_to_wire(BLOOM))
     assert genes.of("0") == DEFAULT_SPEC
-    assert genes.of("1") == genes.of(str(topic_genes.TOPICS_MAX)) == BLOOM
+    assert genes.of("1") == genes.of(str(sender.GENE_TOPICS_MAX)) == BLOOM

@@ -11,7 +11,9 @@ from node.shard import key_jobs
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import CommitLog, LogConfig
+from storage.views.key_index import KeyIndex
 from storage.views.key_rows import Hashes, KeyRows, hash_keys
+from storage.views.key_run import KeyRun
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tests.support.shard_proposals import keys_of
 from tests.support.shard_world import ShardWorld
@@ -212,6 +214,67 @@ def test_index_has_pending_messages_that_are_older_than_the_log(world: ShardWorl
     keys = [key.encode() for key in keys_of(int(expected.due_ms[0]))]
     located = world.shard.views.keys.find(hash_keys([1] * len(keys), keys))
     assert len(located.sequences) or len(located.many)
+
+
+def test_rebuild_has_few_rows_in_memory_when_very_many_messages_are_due_in_one_hour(
+    world: ShardWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_jobs, "PIECE_ROWS", 100)
+    monkeypatch.setattr(key_jobs, "UNITS_AT_ONCE", 256)
+    due_ms = keyed(world.now_ms + 9 * HOUR_MS, 700)
+    for at in range(0, len(due_ms), 50):
+        world.publish(due_ms[at : at + 50])
+        world.commit()
+    world.save()
+    expected = rows(world)
+    for _ in range(4):
+        world.advance(HOUR_MS)
+        world.publish([world.now_ms + 1] * 40)
+        world.commit()
+        world.advance(10)
+        world.save()
+        world.remove()
+    assert world.shard.log.start_offset > 0
+    world.maintenance.distrust(errors.CorruptFile("x", file=world.place.under("keys/x")))
+    world.kill()
+    sizes: list[int] = []
+    write_run = KeyIndex.write_run
+
+    def noted(
+        keys: KeyIndex, run_id: int, slices: Iterator[KeyRows], rows_max: int
+    ) -> KeyRun | None:
+        sizes.append(rows_max)
+        return write_run(keys, run_id, slices, rows_max)
+
+    with monkeypatch.context() as context:
+        context.setattr(KeyIndex, "write_run", noted)
+        while not world.shard.views.keys.is_complete:
+            assert world.work()
+    keys_max = max(len(keys_of(one)) for one in due_ms)
+    assert max(sizes) <= 100 + 256 * keys_max
+    assert len([size for size in sizes if size]) >= 3
+    found = rows(world)
+    pairs = set(zip(found.low.tolist(), found.sequence.tolist(), strict=True))
+    assert pairs >= set(zip(expected.low.tolist(), expected.sequence.tolist(), strict=True))
+    assert len(pairs) == found.size, "no row is there twice"
+    assert (np.lexsort((found.sequence, found.high)) == np.arange(found.size)).all()
+
+
+def test_runs_are_merged_while_the_index_is_being_built(
+    world: ShardWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_jobs, "PIECE_BYTES", 200)
+    save_some(world, 12)
+    expected = rows(world)
+    world.maintenance.distrust(errors.CorruptFile("x", file=world.place.under("keys/x")))
+    world.kill()
+    keys, most = world.shard.views.keys, 0
+    while not keys.is_complete:
+        assert world.work()
+        most = max(most, len(keys.runs))
+    assert most <= key_jobs.MERGE_RUN_COUNT
+    work_all(world)
+    assert same(rows(world), expected)
 
 
 def test_sequences_that_were_refused_do_no_harm(world: ShardWorld) -> None:

@@ -8,7 +8,7 @@ from storage.files.disk import Disk
 from storage.files.file_header import Identity
 from storage.views import key_run
 from storage.views.key_rows import Hashes, KeyRows, in_order, joined
-from storage.views.key_run import BLOCK_ROWS, KeyRun, KeyRunWriter, file_name, merged
+from storage.views.key_run import BLOCK_ROWS, KeyRun, KeyRunWriter, file_name
 from tests.sim.disk import SimulatedDisk, SimulatedFile
 from tests.support.golden import golden
 
@@ -113,16 +113,20 @@ def test_run_when_the_disk_cannot_read_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert caught.value.params["file"] == run.path
 
 
-def test_merged_when_runs_are_many() -> None:
-    disk = SimulatedDisk()
-    runs = [write(disk, [rows_of(list(range(at, 400, 3)), 1_000 * at)], at + 1) for at in range(3)]
-    slices = list(merged(runs, 50))
-    assert len(slices) > 3
-    rows = joined(slices)
-    assert (np.diff(rows.high.astype(object)) >= 0).all()
-    assert sorted(rows.sequence.tolist()) == sorted(
-        sequence for run in runs for sequence in run.sample(99).sequence.tolist()
-    )
+@pytest.mark.parametrize("has_filter", [True, False])
+def test_newest_when_a_key_has_few_or_very_many_rows(
+    has_filter: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_run, "FILTER_ROWS_MAX", 1 << 20 if has_filter else 0)
+    keys = [8] * 3_000 + [*range(300)] * 2 + [9] * 200
+    run = write(SimulatedDisk(), [rows_of(keys)])
+    for key in (8, 9, 3, 7_000):
+        mine = [at for at, one in enumerate(keys) if one == key]
+        (high,), (low,) = hashes_of([key])
+        for below in (0, 1, 2, 1_000, 2_999, 3_000, 3_304, 3_700, 1 << 60):
+            for count in (1, 130, 5_000):
+                found = run.newest(high, low, below, count).sequence.tolist()
+                assert found == [at for at in mine if at < below][-count:]
 
 
 def test_file_when_golden() -> None:

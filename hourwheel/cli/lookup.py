@@ -1,0 +1,59 @@
+"""`hourwheel describe --topic ... --key ...` and `pending list --key`: messages by their key."""
+
+from typing import Any
+
+from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.options import run_with_admin
+from hourwheel.cli.output import Output, format_instant
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.lookup import PAGE_SIZE, History, MessageEvent
+from hourwheel.outcomes import EventKind
+
+
+def list_by_key(
+    output: Output, server: str, topic: str, key: str, limit: int, *, pending_only: bool
+) -> None:
+    """Show so many of the messages that have a key (0: all); exit code 1 where there is none."""
+
+    async def command(admin: AsyncAdmin) -> ExitCode:
+        shown = 0
+        # One more than asked for tells whether there are more.
+        page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
+        async for one in admin.list_by_key(
+            topic, key, pending_only=pending_only, page_size=page_size
+        ):
+            if limit and shown == limit:
+                output.line(f"the first {limit:,}; --limit 0 for all")
+                break
+            shown += 1
+            text, state = str(one.message_id), one.state.name
+            if output.is_json:
+                output.json({"message_id": text, "state": state, "due_ms": one.due_ms})
+            else:
+                output.line(f"{format_instant(one.due_ms)}  {text}  {state}")
+        if not shown:
+            output.line(f"nothing with the key {key} is {'pending' * pending_only or 'known'}")
+        return ExitCode.OK if shown or pending_only else ExitCode.PARTLY
+
+    run_with_admin(output, server, command)
+
+
+def history_facts(output: Output, history: History) -> Any:
+    """A history, for scripts or as lines for people."""
+    if output.is_json:
+        events = [one._asdict() | {"kind": one.kind.name} for one in history.events]
+        return {"events": events, "is_complete": history.is_complete}
+    lines = [_line(one) for one in history.events]
+    return "\n".join([*lines, *["the log does not have all of it"] * (not history.is_complete)])
+
+
+def _line(event: MessageEvent) -> str:
+    parts = [format_instant(event.at_ms) if event.at_ms else "at some time", event.kind.name]
+    parts += [
+        f"{name} {text}" for name, text in (("topic", event.topic), ("group", event.group)) if text
+    ]
+    if event.attempt and event.group:
+        parts.append(f"attempt {event.attempt}")
+    if event.kind in {EventKind.PUBLISHED, EventKind.RETRIED, EventKind.REDRIVEN}:
+        parts.append(f"due {format_instant(event.due_ms)}")
+    return "  ".join(parts)

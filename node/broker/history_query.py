@@ -1,0 +1,187 @@
+"""A message's history, page by page, beside all else that a node does.
+
+A page is made in slices of a few milliseconds. It ends when the history does, when it has many
+events, or when its time is up, and then says where to go on: the token holds the whole trail.
+
+    byte  size  little-endian
+       0     1  version, 1
+       1     8  binding: BLAKE2b of the message's id and topic
+       9   8*n  i64: five facts, counts of the three lists, then their fields one by one
+       -     8  seal: BLAKE2b of the bytes before, keyed by the cluster's id
+"""
+
+import asyncio
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final
+
+import numpy as np
+
+from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
+from hourwheel.types import QUEUE_BITS
+from node.catalog.serving import Serving
+from node.consumers.loop_share import LoopShare
+from node.contracts.history import HistoryPage, MessageEvent
+from node.shard.history import Event, History, Place, Trail, Waiting, begin, find_publish
+from storage.log.commit_log import CommitLog
+
+PAGE_S: Final = 0.25
+"""A page's time, what else the loop does meanwhile included."""
+SLICE_S: Final = 0.003
+EVENTS_MAX: Final = 500
+_VERSION: Final = b"\x01"
+_HASH_BYTES: Final = 8
+
+
+class HistoryQuery:
+    """See EnginePort.history. Of one mastership; on the event loop's thread."""
+
+    def __init__(self, serving: Serving, cluster_id: bytes) -> None:
+        """Read the shard of `serving`."""
+        self._serving, self._cluster_id = serving, cluster_id
+        self._shard = serving.mastership.shard
+
+    async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
+        """See EnginePort."""
+        page, slices = HistoryPage(), _Slices(self._shard.log)
+        if of.shard != self._shard.shard_id:
+            return page
+        if token:
+            trail = self._unpack(of, topic, token)
+        else:
+            found = await self._begin(of, topic, slices)
+            if found is None:
+                page.is_complete = False
+                return page
+            trail, events = found
+            page.events += map(self._named, events)
+            if not events:
+                return page
+        if not await self._follow(trail, page, slices):
+            page.next_token = self._pack(of, topic, trail)
+        page.is_complete = trail.is_complete
+        return page
+
+    async def _begin(
+        self, of: MessageId, topic: str, slices: "_Slices"
+    ) -> tuple[Trail, list[Event]] | None:
+        """Its beginning; None where the log does not have that message, or it is of another topic.
+
+        A topic that was deleted has no name.
+        """
+        for batch in find_publish(self._shard, of.sequence):
+            if batch is not None:
+                at = of.sequence - batch.header.base_sequence
+                found = self._topic_name(int(batch.topic_queue[at]) >> QUEUE_BITS)
+                is_it = (batch.header.epoch, int(batch.due_ms[at])) == (of.epoch, of.due_ms)
+                if not is_it or (topic and topic != found):
+                    return None
+                return begin(self._shard, batch, of.sequence)
+            if slices.is_over:
+                await slices.rest()
+                self._serving.check()
+        return None
+
+    async def _follow(self, trail: Trail, page: HistoryPage, slices: "_Slices") -> bool:
+        """Go on until the page is over; whether the history is."""
+        while True:
+            self._serving.check()
+            history = History(self._shard, trail)
+            for events in self._steps(history):
+                page.events += map(self._named, events)
+                if slices.is_over or len(page.events) >= EVENTS_MAX:
+                    break
+            if history.is_done:
+                return True
+            if slices.is_page_over or len(page.events) >= EVENTS_MAX:
+                return False
+            await slices.rest()
+
+    def _steps(self, history: History) -> Iterator[list[Event]]:
+        try:
+            yield from history.steps()
+        except errors.CorruptFile as error:
+            self._serving.fail(error)
+            raise
+
+    def _named(self, event: Event) -> MessageEvent:
+        group = self._shard.views.catalog.find_group_by_id(event.group_id)
+        return MessageEvent(
+            event.kind,
+            event.at_ms,
+            "" if group is None else group.name,
+            event.attempt,
+            event.due_ms,
+            self._topic_name(event.topic_id),
+            event.producer_id,
+        )
+
+    def _topic_name(self, topic_id: int) -> str:
+        topic = self._shard.views.catalog.find_topic_by_id(topic_id)
+        return "" if topic is None else topic.name
+
+    def _pack(self, of: MessageId, topic: str, trail: Trail) -> bytes:
+        numbers = [
+            *(trail.offset, trail.is_complete, trail.due_ms, trail.store_ms, trail.topic_id),
+            *(len(trail.places), len(trail.waiting), len(trail.seen)),
+            *(
+                number
+                for row in (*trail.places, *trail.waiting, *sorted(trail.seen))
+                for number in row
+            ),
+        ]
+        raw = np.array(numbers, "<i8").tobytes()
+        body = _VERSION + self._hash(f"{of} {topic}".encode()) + raw
+        return body + self._hash(body)
+
+    def _unpack(self, of: MessageId, topic: str, token: bytes) -> Trail:
+        """The trail of a token that `_pack` made, for the same question. Raises InvalidArgument."""
+        body, seal = token[:-_HASH_BYTES], token[-_HASH_BYTES:]
+        head = _VERSION + self._hash(f"{of} {topic}".encode())
+        if not body.startswith(head) or seal != self._hash(body):
+            raise errors.InvalidArgument(
+                "this is no page token of this message's history", field="page_token"
+            )
+        numbers: list[int] = np.frombuffer(body[len(head) :], "<i8").tolist()
+        offset, is_complete, due_ms, store_ms, topic_id = numbers[:5]
+        place_count, waiting_count, seen_count = numbers[5:8]
+        rows = iter(numbers[8:])
+
+        def take(count: int, width: int) -> list[list[int]]:
+            return [[next(rows) for _ in range(width)] for _ in range(count)]
+
+        return Trail(
+            *(of.sequence, due_ms, store_ms, topic_id, offset, bool(is_complete)),
+            [Place(*row) for row in take(place_count, len(Place._fields))],
+            [Waiting(*row) for row in take(waiting_count, len(Waiting._fields))],
+            {(row[0], row[1], row[2]) for row in take(seen_count, 3)},
+        )
+
+    def _hash(self, raw: bytes) -> bytes:
+        return blake2b(raw, digest_size=_HASH_BYTES, key=self._cluster_id).digest()
+
+
+class _Slices:
+    """The time of one page."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._until = self._now() + PAGE_S
+        self._slice_until = self._now() + SLICE_S
+        self._rest = LoopShare(lambda: log.end_offset).rest
+
+    @property
+    def is_over(self) -> bool:
+        """Other calls are to have their turn."""
+        return self._now() >= self._slice_until
+
+    @property
+    def is_page_over(self) -> bool:
+        """The caller is to ask again."""
+        return self._now() >= self._until
+
+    async def rest(self) -> None:
+        """Let others go on."""
+        await self._rest()
+        self._slice_until = self._now() + SLICE_S

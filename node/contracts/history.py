@@ -1,0 +1,31 @@
+"""What became of a message: a page of its history, as the engine gives it to the API."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hourwheel.outcomes import EventKind
+
+
+class MessageEvent(NamedTuple):
+    """One event; names are empty where there are none, or where they were deleted since."""
+
+    kind: EventKind
+    at_ms: int
+    """When its record was appended, by the cluster clock; 0: nobody knows any more."""
+    group: str = ""
+    attempt: int = 0
+    due_ms: int = 0
+    topic: str = ""
+    producer_id: int = 0
+
+
+@dataclass(slots=True)
+class HistoryPage:
+    """Some of the events of a message, in the order in which they happened."""
+
+    events: list[MessageEvent] = field(default_factory=list)
+    next_token: bytes = b""
+    """Empty: this was the last page."""
+    is_complete: bool = True
+    """Nothing had to be left out so far; False where the log no longer has the message's publish,
+    or too much happened to it to be followed."""

@@ -1,0 +1,312 @@
+"""What became of a message, read from the log: each of its events with its time. Pure.
+
+    PUBLISH --> CANCEL
+            --> DISPATCH, or at once --> entry of a queue --> RESOLVE, for each group
+                                              ^                  | retry: waits in the wheel
+                                              +---- DISPATCH <---+ dead: an entry of its own,
+                                                                   until it is re-driven
+
+The sequence leads to the PUBLISH, its due time to about where it was released, and the queue's
+entry is found by when it could be seen. From there on headers are walked, and only records are read
+that may name the message. It ends as soon as the views say that nothing more can come: a group that
+has not resolved a position has no record about it.
+
+What the log does not have: to whom it was leased (leases are in memory), and who cancelled it.
+Whether a retry became a dead letter follows from the group's settings as they are now.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from hourwheel.formats.record_batch import Header, Kind, Outcome, RecordBatch
+from hourwheel.outcomes import EventKind
+from hourwheel.types import QUEUE_BITS, Key
+from node.shard.apply import REDRIVEN_ATTEMPT
+from node.shard.shard import Shard
+from storage.log.header_walk import walk_headers
+from storage.views.sequence_index import SlotState
+
+LEAD_MS: Final = 10_000
+"""A release is in the log no earlier than so long before it is due: the dispatch lead, and what the
+clocks of two masters may be apart, are far less."""
+CHUNKS_MAX: Final = 64
+"""Of a queue that are looked through for one entry: dispatch was late by so many at most."""
+PLACES_MAX: Final = 64
+"""Deliveries that are followed at one time."""
+SEEN_MAX: Final = 1_024
+
+
+class Event(NamedTuple):
+    """One event."""
+
+    kind: EventKind
+    at_ms: int
+    """Cluster clock when its record was appended."""
+    group_id: int = 0
+    attempt: int = 0
+    """Of the delivery: 1 for the first."""
+    due_ms: int = 0
+    topic_id: int = 0
+    """Of PUBLISHED: the topic."""
+    producer_id: int = 0
+    """Of PUBLISHED; 0: unknown."""
+
+
+class Place(NamedTuple):
+    """An entry of a queue that has the message."""
+
+    topic_queue: int
+    position: int
+    attempt: int
+    due_ms: int
+
+
+class Waiting(NamedTuple):
+    """A unit of the message in the wheel."""
+
+    group_id: int
+    """0: its first release."""
+    topic_queue: int
+    due_ms: int
+    attempt: int
+    since_ms: int
+    """When it came into the wheel."""
+
+
+@dataclass
+class Trail:
+    """How far a history has been followed: all that a next page needs."""
+
+    sequence: int
+    due_ms: int
+    """As it was published."""
+    store_ms: int
+    topic_id: int
+    offset: int = 0
+    """Of the next batch to look at."""
+    is_complete: bool = True
+    """Nothing had to be left out."""
+    places: list[Place] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    seen: set[tuple[int, int, int]] = field(default_factory=set)
+    """(topic_queue, position, group) that are told."""
+
+
+def find_publish(shard: Shard, sequence: int) -> Iterator[RecordBatch | None]:
+    """Looks for the batch that published a message: after each step it, or None: not yet.
+
+    It ends without one where the log does not have it any more.
+    """
+    log, views = shard.log, shard.views
+    for header in walk_headers(log, log.find_offset(sequence), views.applied_offset):
+        if header.base_sequence > sequence:
+            return
+        is_it = header.kind == Kind.PUBLISH and sequence < header.base_sequence + header.count
+        if is_it:
+            yield log.read_batch(header.offset)
+            return
+        yield None
+
+
+def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[Event]]:
+    """The trail of a message that `batch` published, and its first events; none: it refused it."""
+    header, views = batch.header, shard.views
+    at = sequence - header.base_sequence
+    due_ms, topic_queue = int(batch.due_ms[at]), int(batch.topic_queue[at])
+    trail = Trail(
+        *(sequence, due_ms, header.store_ms, topic_queue >> QUEUE_BITS),
+        header.offset + header.total_bytes,
+    )
+    numbers = np.array([sequence], np.uint64)
+    slot = int(views.sequences.read_many(numbers)[1][0])
+    if slot == SlotState.REJECTED:
+        return trail, []
+    producer = header.producer_id
+    if not producer and header.flags & 2:
+        producer = int(batch.message_producers[0][at])
+    events = [
+        Event(
+            *(EventKind.PUBLISHED, header.store_ms, 0, 0, due_ms, topic_queue >> QUEUE_BITS),
+            producer_id=producer,
+        )
+    ]
+    history = History(shard, trail)
+    if slot == SlotState.RELEASED_AT_APPLY:
+        first = Waiting(0, topic_queue, due_ms, 1, header.store_ms)
+        return trail, events + history.enter(first, header.store_ms)
+    trail.waiting.append(Waiting(0, topic_queue, due_ms, 1, header.store_ms))
+    if not views.tombstones.contains(numbers)[0]:
+        trail.offset = max(trail.offset, shard.log.find_offset_before(due_ms - LEAD_MS))
+    return trail, events
+
+
+class History:
+    """Follows a trail through the log, batch by batch."""
+
+    def __init__(self, shard: Shard, trail: Trail) -> None:
+        """Go on where `trail` is."""
+        self._shard, self._views, self.trail = shard, shard.views, trail
+        numbers = np.array([trail.sequence], np.uint64)
+        self._is_cancelled = bool(self._views.tombstones.contains(numbers)[0])
+        self._epoch = int(self._views.epochs_of(numbers)[0])
+
+    def steps(self) -> Iterator[list[Event]]:
+        """Events, a batch of the log at a time; the trail is where it has come to."""
+        log, trail = self._shard.log, self.trail
+        if not self._may_go_on():
+            return
+        begin_offset = max(trail.offset, log.start_offset)
+        trail.is_complete &= begin_offset == trail.offset
+        for header in walk_headers(log, begin_offset, self._views.applied_offset):
+            found = self._look_at(header)
+            trail.offset = header.offset + header.total_bytes
+            yield found
+            if found and not self._may_go_on():
+                return
+        if not self._is_cancelled:
+            yield self._release_to(self._views.cursor.key, 0)
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing more is in the log, as far as this node has applied it."""
+        return self.trail.offset >= self._views.applied_offset or not self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Whether the rest of the log may have a record about the message."""
+        trail, views = self.trail, self._views
+        if len(trail.places) > PLACES_MAX or len(trail.seen) > SEEN_MAX:
+            trail.is_complete = False
+            return False
+        cursor = views.cursor.key
+        for one in trail.waiting:
+            if Key(one.due_ms, trail.sequence) <= cursor or self._is_cancelled:
+                return True
+        return any(self._open_groups(place) for place in trail.places)
+
+    def _open_groups(self, place: Place) -> list[int]:
+        """Groups that have resolved an entry, by a record that is not found yet."""
+        acks, seen = self._views.acks, self.trail.seen
+        return [
+            group
+            for group in acks.groups_of(place.topic_queue)
+            if (*place[:2], group) not in seen
+            and acks.get(group, place.topic_queue).is_resolved(place.position)
+        ]
+
+    def _look_at(self, header: Header) -> list[Event]:
+        trail = self.trail
+        if header.kind == Kind.DISPATCH and trail.waiting:
+            return self._dispatched(self._shard.log.read_batch(header.offset))
+        if header.kind == Kind.CANCEL and self._is_cancelled and trail.waiting:
+            rows = self._shard.log.read_batch(header.offset).rows
+            is_named = (rows["sequence"] == trail.sequence) & (rows["due_ms"] == trail.due_ms)
+            is_named &= rows["epoch"] == self._epoch
+            if is_named.any():
+                trail.waiting.clear()
+                return [Event(EventKind.CANCELLED, header.store_ms)]
+        if header.kind == Kind.RESOLVE and trail.places:
+            return self._resolved(self._shard.log.read_batch(header.offset))
+        return []
+
+    def _dispatched(self, batch: RecordBatch) -> list[Event]:
+        row = batch.rows[0]
+        # What the cursor had passed when it came was released as it came.
+        early = self._release_to(Key(int(row["prev_due_ms"]), int(row["prev_sequence"])), 0)
+        to = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
+        return early + self._release_to(to, batch.header.store_ms)
+
+    def _release_to(self, key: Key, at_ms: int) -> list[Event]:
+        """What waits up to a key was released; `at_ms` 0: as it came."""
+        found: list[Event] = []
+        for one in list(self.trail.waiting):
+            if Key(one.due_ms, self.trail.sequence) <= key:
+                self.trail.waiting.remove(one)
+                # A first release whose record is gone: nobody knows when.
+                found += self.enter(one, at_ms or (one.since_ms if one.group_id else 0))
+        return found
+
+    def enter(self, of: Waiting, at_ms: int) -> list[Event]:
+        """A unit was released."""
+        if not self._follow(of) and of.group_id:
+            return []  # it was a dead letter
+        return [Event(EventKind.RELEASED, at_ms, of.group_id, of.attempt, of.due_ms)]
+
+    def _follow(self, of: Waiting) -> bool:
+        """Follow a unit's entry; False: it was trimmed, or there is none."""
+        position = self._find_entry(of)
+        if position is None:
+            return False
+        self.trail.places.append(Place(of.topic_queue, position, of.attempt, of.due_ms))
+        return True
+
+    def _find_entry(self, of: Waiting) -> int | None:
+        start, end = self._views.queues.bounds(of.topic_queue)
+        if start == end:
+            return None
+        queue = self._views.queues.get(of.topic_queue)
+        at = queue.first_released_at(max(of.due_ms, self.trail.store_ms))
+        for _ in range(CHUNKS_MAX):
+            if at >= end:
+                return None
+            at, position = queue.find_from(at, self.trail.sequence, of.attempt, of.due_ms)
+            if position is not None:
+                return position
+        self.trail.is_complete = False
+        return None
+
+    def _resolved(self, batch: RecordBatch) -> list[Event]:
+        rows, found = batch.rows, list[Event]()
+        for place in list(self.trail.places):
+            first = rows["first_position"]
+            is_named = (rows["topic_queue"] == place.topic_queue) & (first <= place.position)
+            is_named &= place.position - first.astype(np.int64) < rows["count"]
+            for row in rows[is_named]:
+                group, outcome = int(row["group_id"]), int(row["outcome"])
+                if (*place[:2], group) not in self.trail.seen and self._counts(place, group):
+                    self.trail.seen.add((*place[:2], group))
+                    found += self._outcome(place, row, group, outcome, batch.header.store_ms)
+        return found
+
+    def _counts(self, place: Place, group_id: int) -> bool:
+        """Whether a row had an effect: unless the group has not resolved the entry to this day."""
+        if self._views.catalog.find_group_by_id(group_id) is None:
+            return True
+        return self._views.acks.get(group_id, place.topic_queue).is_resolved(place.position)
+
+    def _outcome(
+        self, place: Place, row: np.void, group_id: int, outcome: int, at_ms: int
+    ) -> list[Event]:
+        event = Event(_KINDS[outcome], at_ms, group_id, place.attempt)
+        if outcome not in {Outcome.RETRY, Outcome.DEAD, Outcome.REDRIVE}:
+            return [event]
+        catalog = self._views.catalog
+        group = catalog.find_group_by_id(group_id)
+        reads = catalog.find_subscription(group_id, self.trail.topic_id)
+        if group is None or reads is None:
+            self.trail.is_complete = False  # deleted since: nobody knows where it was put
+            return [event]
+        is_spent = outcome == Outcome.RETRY and place.attempt >= group.attempts_max
+        if outcome == Outcome.DEAD or is_spent:
+            letters = group.dead_letter_topic_id << QUEUE_BITS
+            self._follow(Waiting(group_id, letters, place.due_ms, place.attempt, at_ms))
+            return [event._replace(kind=EventKind.DEAD)]
+        attempt = REDRIVEN_ATTEMPT if outcome == Outcome.REDRIVE else place.attempt + 1
+        due_ms, queue = int(row["retry_due_ms"]), reads.retry_topic_id << QUEUE_BITS
+        event = event._replace(due_ms=due_ms)
+        again = Waiting(group_id, queue, due_ms, attempt, at_ms)
+        if due_ms <= at_ms:
+            return [event, *self.enter(again, at_ms)]
+        self.trail.waiting.append(again)
+        return [event]
+
+
+_KINDS: Final[dict[int, EventKind]] = {
+    Outcome.ACK: EventKind.ACKED,
+    Outcome.RETRY: EventKind.RETRIED,
+    Outcome.DEAD: EventKind.DEAD,
+    Outcome.FILTERED: EventKind.FILTERED,
+    Outcome.REDRIVE: EventKind.REDRIVEN,
+}

@@ -1,0 +1,283 @@
+"""A message's history through an engine: what is told is what happened, page by page or at once."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import EventKind
+from hourwheel.v1 import lookup_pb2
+from node.access.control import AccessControl
+from node.api.lookup import Lookup
+from node.broker import history_query
+from node.contracts.broker import GroupSettings
+from node.contracts.dead_letters import DeadLetterQuery
+from node.contracts.history import HistoryPage, MessageEvent
+from node.shard import history
+from tests.support.engine_world import EngineWorld, within
+from tests.support.eventually import until
+
+PUBLISHED, CANCELLED, RELEASED = EventKind.PUBLISHED, EventKind.CANCELLED, EventKind.RELEASED
+ACKED, RETRIED, DEAD, FILTERED = (
+    EventKind.ACKED,
+    EventKind.RETRIED,
+    EventKind.DEAD,
+    EventKind.FILTERED,
+)
+NO_CONTEXT: Any = None
+
+
+def id_of(world: EngineWorld, sequence: int, due_ms: int) -> MessageId:
+    return MessageId(0, world.mastership.epoch, sequence, due_ms)
+
+
+async def pages(
+    world: EngineWorld, of: MessageId, topic: str = ""
+) -> tuple[list[MessageEvent], bool]:
+    """(all events, whether nothing is left out)."""
+    found: list[MessageEvent] = []
+    token = b""
+    while True:
+        page: HistoryPage = await within(world.engine.history(of, topic, token))
+        found += page.events
+        token = page.next_token
+        if not token:
+            assert [one.at_ms for one in found] == sorted(one.at_ms for one in found)
+            return found, page.is_complete
+
+
+async def told(world: EngineWorld, of: MessageId) -> list[tuple[EventKind, str, int]]:
+    events, is_complete = await pages(world, of)
+    assert is_complete
+    return [(one.kind, one.group, one.attempt) for one in events]
+
+
+async def released(world: EngineWorld, due_ms: int) -> None:
+    """Wait until what is due up to then is released."""
+    world.advance(max(0, due_ms + 1 - world.now_ms))
+    await until(lambda: world.engine.shard.views.cursor.key.due_ms >= due_ms)
+
+
+async def test_history_when_groups_give_back_and_acknowledge(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await world.receive(group="audit")
+        published_ms, due_ms = world.now_ms, world.now_ms + 5_000
+        await world.publish(due_ms, due_ms + 1)
+        of = id_of(world, 0, due_ms)
+        assert await told(world, of) == [(PUBLISHED, "", 0)]
+        await released(world, due_ms + 1)
+        lease = await world.leased()
+        assert await told(world, of) == [(PUBLISHED, "", 0), (RELEASED, "", 1)]
+        world.advance(100)
+        await world.nack(world.select(lease, 0, 1), delay_ms=1_000)
+        retry_ms = world.now_ms + 1_000
+        other = await world.receive(group="audit")
+        assert other is not None
+        await world.ack(world.select(other), group="audit")
+        await released(world, retry_ms)
+        again = await world.leased()
+        assert again.units["attempt"].tolist() == [2]
+        world.advance(3)
+        await world.ack(world.select(again))
+        acked_ms = world.now_ms
+        other_id = id_of(world, 1, due_ms + 1)
+        for _ in range(2):
+            events, is_complete = await pages(world, of)
+            assert is_complete
+            assert [(one.kind, one.group, one.attempt) for one in events] == [
+                (PUBLISHED, "", 0),
+                (RELEASED, "", 1),
+                (RETRIED, "billing", 1),
+                (ACKED, "audit", 1),
+                (RELEASED, "billing", 2),
+                (ACKED, "billing", 2),
+            ]
+            assert (events[0].topic, events[0].at_ms) == ("orders", published_ms)
+            assert [events[at].due_ms for at in (0, 1, 2, 4)] == [
+                *(due_ms, due_ms),
+                *(retry_ms, retry_ms),
+            ]
+            assert events[-1].at_ms == acked_ms
+            assert await told(world, other_id) == [
+                (PUBLISHED, "", 0),
+                (RELEASED, "", 1),
+                (ACKED, "audit", 1),
+            ]
+            await world.restart()
+
+
+async def test_history_when_cancelled_late_dead_or_passed_over(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.put_subscription("wanted")
+        await within(world.engine.put_group("billing", GroupSettings(attempts_max=1)))
+        due_ms = world.now_ms + 5_000
+        await world.publish(due_ms)
+        await world.publish(due_ms)
+        world.advance(40)
+        keys = await within(world.engine.cancel_pending(_everything(), b""))
+        assert keys.cancelled_count == 2
+        assert await told(world, id_of(world, 1, due_ms)) == [
+            (PUBLISHED, "", 0),
+            (CANCELLED, "", 0),
+        ]
+        await world.publish_tagged("wanted", "other", "wanted")
+        lease = await world.leased(wanted="wanted")
+        await world.ack(world.select(lease, 1))
+        await world.nack(world.select(lease, 0, 1), delay_ms=0)
+        assert await told(world, id_of(world, 2, world.now_ms)) == [
+            (PUBLISHED, "", 0),
+            (RELEASED, "", 1),
+            (DEAD, "billing", 1),
+        ]
+        done = await within(world.engine.redrive(DeadLetterQuery("billing"), b""))
+        assert done.redriven_count == 1
+        await world.ack(world.select(await world.leased(wanted="wanted")))
+        assert (await told(world, id_of(world, 2, world.now_ms)))[3:] == [
+            (EventKind.REDRIVEN, "billing", 1),
+            (RELEASED, "billing", 2),
+            (ACKED, "billing", 2),
+        ]
+        events = await told(world, id_of(world, 3, world.now_ms))
+        assert events[:2] == [(PUBLISHED, "", 0), (RELEASED, "", 1)]
+        assert events[2:] in ([], [(FILTERED, "billing", 1)])
+
+
+def _everything() -> Any:
+    from hourwheel.filter_language.text import FilterExpression  # noqa: PLC0415
+    from node.contracts.pending_token import PendingQuery  # noqa: PLC0415
+
+    return PendingQuery("orders", FilterExpression.everything())
+
+
+async def test_history_when_a_retry_is_due_at_once(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await world.publish(world.now_ms)
+        of = id_of(world, 0, world.now_ms)
+        for _ in range(3):
+            lease = await world.leased()
+            await world.nack(world.select(lease), delay_ms=0)
+        await world.ack(world.select(await world.leased()))
+        expected = [(PUBLISHED, "", 0), (RELEASED, "", 1)]
+        for attempt in (1, 2, 3):
+            expected += [(RETRIED, "billing", attempt), (RELEASED, "billing", attempt + 1)]
+        assert await told(world, of) == [*expected, (ACKED, "billing", 4)]
+
+
+async def test_history_when_others_go_on_and_pages_are_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty messages live through anything; what is told of each is what was done to it."""
+    chooser = Random(11)
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        done: dict[int, list[tuple[EventKind, str, int]]] = {}
+        ids: dict[int, MessageId] = {}
+        for _ in range(20):
+            due_ms = world.now_ms + chooser.choice((-5, 0, 30))
+            first = (await world.publish(due_ms)).base_sequence
+            ids[first] = id_of(world, first, due_ms)
+            done[first] = [(PUBLISHED, "", 0), (RELEASED, "", 1)]
+            world.advance(chooser.randrange(60))
+        await released(world, world.now_ms + 30)
+        left = len(ids)
+        while left:
+            lease = await world.leased(count=3)
+            units = lease.units
+            for at, sequence in enumerate(units["sequence"].tolist()):
+                attempt = int(units["attempt"][at])
+                if attempt > 1:
+                    done[sequence].append((RELEASED, "billing", attempt))
+                if chooser.random() < 0.4 and attempt < 5:
+                    await world.nack(world.select(lease, at, 1), delay_ms=chooser.choice((0, 20)))
+                    done[sequence].append((RETRIED, "billing", attempt))
+                else:
+                    await world.ack(world.select(lease, at, 1))
+                    done[sequence].append((ACKED, "billing", attempt))
+                    left -= 1
+            world.advance(21 + chooser.randrange(25))
+        whole = {sequence: await told(world, of) for sequence, of in ids.items()}
+        assert whole == done
+        monkeypatch.setattr(history_query, "PAGE_S", -1.0)
+        monkeypatch.setattr(history_query, "SLICE_S", -1.0)
+        for sequence in chooser.sample(sorted(ids), 3):
+            assert await told(world, ids[sequence]) == done[sequence]
+        monkeypatch.setattr(history_query, "EVENTS_MAX", 1)
+        assert await told(world, ids[0]) == done[0]
+
+
+async def test_history_when_the_message_is_none_or_of_another_topic(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        due_ms = world.now_ms + 5_000
+        await world.publish(due_ms)
+        of = id_of(world, 0, due_ms)
+        assert len((await pages(world, of, "orders"))[0]) == 1
+        for other, topic in (
+            (of, "others"),
+            (of._replace(due_ms=due_ms + 1), ""),
+            (of._replace(epoch=77), ""),
+            (of._replace(sequence=9), ""),
+        ):
+            assert await pages(world, other, topic) == ([], False)
+        assert await pages(world, of._replace(shard=3)) == ([], True)
+
+
+async def test_history_when_more_happened_than_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "SEEN_MAX", 1)
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await world.publish(world.now_ms)
+        of = id_of(world, 0, world.now_ms)
+        for _ in range(4):
+            await world.nack(world.select(await world.leased()), delay_ms=0)
+        events, is_complete = await pages(world, of)
+        assert not is_complete
+        assert [one.kind for one in events[:3]] == [PUBLISHED, RELEASED, RETRIED]
+
+
+async def test_history_when_a_token_is_of_another_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_query, "PAGE_S", -1.0)
+    monkeypatch.setattr(history_query, "EVENTS_MAX", 1)
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await world.publish(world.now_ms, world.now_ms)
+        for _ in range(3):
+            await world.nack(world.select(await world.leased()), delay_ms=0)
+        of = id_of(world, 0, world.now_ms)
+        token = (await within(world.engine.history(of, "", b""))).next_token
+        assert token
+        other = id_of(world, 1, world.now_ms)
+        for message, topic, given in (
+            (other, "", token),
+            (of, "orders", token),
+            (of, "", token[:-1] + b"x"),
+            (of, "", b"x"),
+        ):
+            with pytest.raises(errors.InvalidArgument, match="page token"):
+                await within(world.engine.history(message, topic, given))
+
+
+async def test_history_from_request_to_answer(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await world.publish(world.now_ms)
+        await world.ack(world.select(await world.leased()))
+        name = str(id_of(world, 0, world.now_ms))
+        lookup = Lookup(world.engine, AccessControl())
+        request = lookup_pb2.GetHistoryRequest(message_id=name, topic="orders")
+        answer = await within(lookup.get_history(request, NO_CONTEXT))
+        assert [(one.kind, one.group) for one in answer.events] == [
+            (PUBLISHED, ""),
+            (RELEASED, ""),
+            (ACKED, "billing"),
+        ]
+        assert (answer.is_complete, answer.next_page_token) == (True, b"")
+        await until(lambda: world.engine.status().applied_offset > 0)

@@ -6,12 +6,19 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from hourwheel.limits import BATCH_TOPIC_COUNT_MAX
-from hourwheel.v1 import access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import (
+    access_pb2,
+    admin_pb2,
+    broker_pb2,
+    consumer_pb2,
+    lookup_pb2,
+    session_pb2,
+)
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from node.access.permissions import RULES, Rule, group_resource, topic_resource
 from node.contracts.access import Operation, Resource, ResourceKind
 
-FILES = (access_pb2, admin_pb2, broker_pb2, consumer_pb2, session_pb2)
+FILES = (access_pb2, admin_pb2, broker_pb2, consumer_pb2, lookup_pb2, session_pb2)
 METHODS = {
     method.full_name: method
     for file in FILES
@@ -39,6 +46,12 @@ def test_rule_reads_the_request_of_its_method(name: str) -> None:
         by_group = ("DiscardDamaged", "ListDeadLetters", "RedriveDeadLetters")
         is_by_group_alone = name.endswith(by_group) and field == "topic"
         assert (f"some-{field}" in named) is (has and not is_by_group_alone)
+
+
+def test_history_needs_the_permission_on_its_topic_or_on_all() -> None:
+    resources = RULES["hourwheel.v1.LookupService.GetHistory"].resources
+    assert resources(lookup_pb2.GetHistoryRequest(topic="a")) == (topic_resource("a"),)
+    assert resources(lookup_pb2.GetHistoryRequest()) == (Resource(ResourceKind.TOPIC, "*"),)
 
 
 def test_batch_of_many_topics_needs_the_permission_on_each() -> None:

@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--network", choices=networks, default="auto")
     audits = "let `hourwheel audit` check what nodes have left; needs Java"
     parser.add_argument("--audit", action="store_true", help=audits)
+    secure = "TLS, users and permissions in every scenario"
+    parser.add_argument("--secure", action="store_true", help=secure)
     parser.add_argument("--tree", type=Path, default=TREE, help="the checkout whose nodes are run")
     return parser
 
@@ -66,6 +68,7 @@ async def _all(chosen: list[Scenario], parsed: argparse.Namespace, folder: Path)
         tree=parsed.tree,
         network=parsed.network,
         audits=parsed.audit,
+        is_guarded=parsed.secure,
     )
     results: list[Result] = []
     for scenario in chosen:

@@ -51,7 +51,11 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
         own = tuple(mastership.epoch for mastership in masterships if mastership.node == name)
         log, start = logs[name].raw(0, until), logs[name].start_offset
         copies.append(Copy(name, log, start, **digest, counts=counts, epochs=own))
-    violations += [*_broken(cluster), *check_masterships(copies, history, bounds)]
+    gone = [
+        Copy(name, b"", epochs=tuple(one.epoch for one in masterships if one.node == name))
+        for name in cluster.others
+    ]
+    violations += [*_broken(cluster), *check_masterships([*copies, *gone], history, bounds)]
     is_quiet = not any(one.name == "not quiet" for one in violations)
     if is_quiet:
         violations += check_copies(copies, until)
@@ -103,7 +107,7 @@ def _broken(cluster: Cluster) -> list[Violation]:
     """Nodes that gave themselves up because something was not as it must be."""
     return [
         Violation("broken invariant", f"{name}: {event.get('error', '')}")
-        for name, node in cluster.nodes.items()
+        for name, node in cluster.everybody.items()
         for event in node.read_log()
         if event.get("error_type") == "InvariantViolated" and event.get("level") == "critical"
     ]
@@ -111,7 +115,7 @@ def _broken(cluster: Cluster) -> list[Violation]:
 
 def _complaints(cluster: Cluster) -> list[str]:
     found = []
-    for name, node in cluster.nodes.items():
+    for name, node in cluster.everybody.items():
         for event in node.read_log():
             raw = event.get("raw", "")
             is_bad = event.get("level") in {"error", "critical"} or raw.startswith("Traceback")

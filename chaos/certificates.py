@@ -28,13 +28,18 @@ class Authority:
 
     folder: Path
 
+    @property
+    def certificate(self) -> Path:
+        """Its own, for those who trust it."""
+        return self.folder / "ca.pem"
+
     @classmethod
     def make(cls, folder: Path) -> Self:
         """Make one. Raises CalledProcessError if `openssl` cannot."""
         folder.mkdir(parents=True, exist_ok=True)
         _openssl(
             *("req", "-x509", *_NEW_KEY, "-days", _DAYS, "-subj", "/CN=chaos authority"),
-            *("-keyout", folder / "ca.key", "-out", folder / "ca.pem"),
+            *("-keyout", folder / "ca.key", "-out", cls(folder).certificate),
             *("-addext", "basicConstraints=critical,CA:TRUE"),
         )
         return cls(folder)
@@ -49,10 +54,10 @@ class Authority:
         extensions.write_text(f"subjectAltName={','.join(names)}\n")
         _openssl(
             *("x509", "-req", "-in", request, "-days", _DAYS, "-CAcreateserial"),
-            *("-CA", self.folder / "ca.pem", "-CAkey", self.folder / "ca.key"),
+            *("-CA", self.certificate, "-CAkey", self.folder / "ca.key"),
             *("-extfile", extensions, "-out", certificate),
         )
-        return Files(str(certificate), str(key), str(self.folder / "ca.pem"))
+        return Files(str(certificate), str(key), str(self.certificate))
 
 
 _NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")

@@ -9,6 +9,7 @@ docs/ARCHITECTURE.md:
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
         acknowledged twice, not given back
     I6  cancel
+    I11 let in
 
 The history must have ended: nothing under way, every consumer drained.
 """
@@ -16,6 +17,7 @@ The history must have ended: nothing under way, every consumer drained.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from math import inf
 from typing import Final, NamedTuple
 
 from chaos.history import Cancel, Delivery, Finish, History, Stored
@@ -40,6 +42,8 @@ class Bounds(NamedTuple):
     """So long before its due time a message may already count as released."""
     clock_ms: float = 0.0
     """How far the node's clock may be from the harness's."""
+    revoked_ms: float = 1_000.0
+    """How long a grant that was taken away may still let calls through."""
 
 
 def check(history: History, stored: Stored, bounds: Bounds | None = None) -> list[Violation]:
@@ -56,6 +60,7 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_early(history, bounds),
         *_not_delivered(history, stored),
         *_each_message(history, stored, bounds),
+        *_let_in(history, bounds),
     ]
 
 
@@ -302,3 +307,19 @@ def _ends(
             min(one.seen_ms for one in again) < nack.requested_ms + nack.delay_ms - bounds.clock_ms
         ):
             yield Violation("early", f"{nack} and then {again[0]}")
+
+
+# -- permissions ----------------------------------------------------------------------------------
+
+
+def _let_in(history: History, bounds: Bounds) -> Iterator[Violation]:
+    """I11: what is asked for when a grant is gone is refused, until there is another one."""
+    ends = [change.requested_ms for change in history.grant_changes[1:]] + [inf]
+    for change, end_ms in zip(history.grant_changes, ends, strict=True):
+        if change.is_allowed:
+            continue
+        begin_ms = change.answered_ms + bounds.revoked_ms
+        for call in history.guest_calls:
+            if call.is_ok and begin_ms < call.requested_ms and call.answered_ms < end_ms:
+                late_ms = call.requested_ms - change.answered_ms
+                yield Violation("let in", f"{late_ms:.0f} ms after {change}: {call}")

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from chaos.certificates import Authority
+from chaos.certificates import Authority, Files
 from chaos.network import Network
 from chaos.node_process import TREE, NodeProcess
+from chaos.principals import ADMIN, Principals
 from hourwheel import AsyncAdmin, errors
 from hourwheel.client.cluster_status import ClusterStatus
 from hourwheel.clock import SystemClock
@@ -72,6 +73,7 @@ class Cluster:
         values: Mapping[str, Mapping[str, Any]] | None = None,
         tree: Path = TREE,
         hang_s: float = HANG_S,
+        is_guarded: bool = False,
     ) -> None:
         """Nothing runs yet.
 
@@ -82,22 +84,33 @@ class Cluster:
             values: configuration, section by section, on top of `SMALL`.
             tree: the checkout that runs.
             hang_s: how long anything may take.
+            is_guarded: with TLS towards clients, and access control: see `principals`.
         """
         self.hang_s = hang_s
         self.folder, self.network = folder, network
         self.clock = SystemClock()
-        self._values = {**SMALL, **(values or {})}
+        self._values, self._tree = {**SMALL, **(values or {})}, tree
+        self._is_guarded = is_guarded
+        self._authority: Authority | None = None
+        self._shared_secret = folder / "secret"
+        self.principals: Principals | None = None
+        """Who may do what, once it is written; None: whoever likes."""
         self.deaths: list[str] = []
         """Of nodes that ended though nobody had asked them to."""
-        self.nodes: dict[str, NodeProcess] = {}
-        for node in nodes:
-            self.nodes[node] = NodeProcess(
-                node,
-                folder / node,
-                network.listens(node).api,
-                network.prefix(node),
-                tree,
-            )
+        self.nodes = {node: self._node(node) for node in nodes}
+        """Its members."""
+        self.others: dict[str, NodeProcess] = {}
+        """Who waits to be made a member, and who was one."""
+        self._made_count = len(self.nodes)
+
+    def _node(self, name: str) -> NodeProcess:
+        at, prefix = self.network.listens(name).api, self.network.prefix(name)
+        return NodeProcess(name, self.folder / name, at, prefix, self._tree)
+
+    @property
+    def everybody(self) -> dict[str, NodeProcess]:
+        """Members, those who wait to be one, and those who were."""
+        return {**self.nodes, **self.others}
 
     @property
     def servers(self) -> str:
@@ -112,43 +125,80 @@ class Cluster:
     def write(self) -> None:
         """Write everybody's configuration."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        trust = self._write_trust()
-        for name, node in self.nodes.items():
-            node.folder.mkdir(exist_ok=True)
-            listens = self.network.listens(name)
-            seen = {peer: self.network.seen_from(name, peer) for peer in self.nodes}
-            sections: dict[str, dict[str, Any]] = {
-                **{section: dict(keys) for section, keys in self._values.items()},
-                "node": {
-                    "id": name,
-                    "data_directory": str(node.data),
-                    "listen": listens.api,
-                    "metrics_listen": "",
-                    **self._values.get("node", {}),
-                },
-            }
-            sections["console"] = {"listen": "", **self._values.get("console", {})}
-            if not self.is_alone:
-                sections["cluster"] = {
-                    "nodes": " ".join(f"{peer}={at.text}" for peer, at in seen.items()),
-                    "data_listen": listens.data,
-                    "control_listen": listens.control,
-                    "allow_faults": True,
-                    **trust[name],
-                    **self._values.get("cluster", {}),
-                }
-            node.config_file.write_text(_toml(sections))
+        self._write_trust()
+        for node in self.nodes.values():
+            self._write_node(node)
 
-    def _write_trust(self) -> dict[str, dict[str, str]]:
-        if self.network.is_tls:
-            authority = Authority.make(self.folder / "authority")
-            hosts = {
-                node: self.network.listens(node).data.rpartition(":")[0] for node in self.nodes
+    def _write_node(self, node: NodeProcess, **cluster: str | bool) -> None:
+        """`cluster`: keys of that section, on top of all others."""
+        node.folder.mkdir(exist_ok=True)
+        name, listens = node.node_id, self.network.listens(node.node_id)
+        named = dict.fromkeys((*self.nodes, name))
+        seen = {peer: self.network.seen_from(name, peer) for peer in named}
+        files = self._certificate(name)
+        sections: dict[str, dict[str, Any]] = {
+            **{section: dict(keys) for section, keys in self._values.items()},
+            "node": {
+                "id": name,
+                "data_directory": str(node.data),
+                "listen": listens.api,
+                "metrics_listen": "",
+                **self._values.get("node", {}),
+            },
+        }
+        if self.principals is not None and files is not None:
+            sections |= self.principals.sections(files.tls_certificate_file, files.tls_key_file)
+        sections["console"] = {"listen": "", **self._values.get("console", {})}
+        if len(named) > 1:
+            is_secret = files is None or not self.network.is_tls
+            trust = {"secret_file": str(self._shared_secret)} if is_secret else files._asdict()
+            sections["cluster"] = {
+                "nodes": " ".join(f"{peer}={at.text}" for peer, at in seen.items()),
+                "data_listen": listens.data,
+                "control_listen": listens.control,
+                "allow_faults": True,
+                **trust,
+                **self._values.get("cluster", {}),
+                **cluster,
             }
-            return {node: authority.issue(node, (hosts[node],))._asdict() for node in self.nodes}
-        secret = self.folder / "secret"
-        secret.write_text(secrets.token_urlsafe(24))
-        return {node: {"secret_file": str(secret)} for node in self.nodes}
+        node.config_file.write_text(_toml(sections))
+
+    def _write_trust(self) -> None:
+        self._shared_secret.write_text(secrets.token_urlsafe(24))
+        if self.network.is_tls or self._is_guarded:
+            self._authority = Authority.make(self.folder / "authority")
+        if self._is_guarded and self._authority is not None:
+            self.principals = Principals.make(self.folder, self._authority, self._tree)
+
+    def _certificate(self, name: str) -> Files | None:
+        if self._authority is None:
+            return None
+        host = self.network.listens(name).data.rpartition(":")[0]
+        return self._authority.issue(name, (host,))
+
+    def options(self, principal: str) -> dict[str, Any]:
+        """Of a client that is this principal."""
+        return {} if self.principals is None else self.principals.options(principal)
+
+    # -- who belongs to it ------------------------------------------------------------------------
+
+    async def join(self) -> NodeProcess:
+        """A node more, that serves, and waits to be made a member."""
+        self._made_count += 1
+        name = f"n{self._made_count}"
+        self.network.add(name)
+        node = self.others[name] = self._node(name)
+        async with AsyncAdmin(self.servers, **self.options(ADMIN)) as admin:
+            cluster_id = (await admin.members()).cluster_id
+        self._write_node(node, join=True, id=cluster_id)
+        await node.start()
+        return node
+
+    def set_members(self, names: Iterable[str]) -> None:
+        """From now on these nodes are the members."""
+        everybody, chosen = self.everybody, set(names)
+        self.nodes = {name: node for name, node in everybody.items() if name in chosen}
+        self.others = {name: node for name, node in everybody.items() if name not in chosen}
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -176,11 +226,12 @@ class Cluster:
 
     async def kill_all(self) -> None:
         """SIGKILL to everybody at once."""
-        await asyncio.gather(*(node.kill() for node in self.nodes.values() if node.is_running))
+        running = [node for node in self.everybody.values() if node.is_running]
+        await asyncio.gather(*(node.kill() for node in running))
 
     async def remove(self) -> None:
         """End all processes at once."""
-        await asyncio.gather(*(node.remove() for node in self.nodes.values()))
+        await asyncio.gather(*(node.remove() for node in self.everybody.values()))
 
     # -- who is master ----------------------------------------------------------------------------
 
@@ -188,7 +239,7 @@ class Cluster:
         """All that the nodes' logs tell of, in the order of epochs; of a node alone, nothing."""
         found = [
             Mastership(int(event["epoch"]), name)
-            for name, node in self.nodes.items()
+            for name, node in self.everybody.items()
             for event in node.read_log()
             if event.get("event") == "mastership_started"
         ]
@@ -211,8 +262,8 @@ class Cluster:
                 while True:
                     masterships = self.masterships()
                     if masterships and masterships[-1].epoch > after_epoch:
-                        node = self.nodes[masterships[-1].node]
-                        if node.is_running and not self._has_retired(node):
+                        node = self.nodes.get(masterships[-1].node)
+                        if node and node.is_running and not self._has_retired(node):
                             return node
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
@@ -274,10 +325,10 @@ class Cluster:
         status = await self._find_status(node)
         return None if status is None else status.shards[0]
 
-    @staticmethod
-    async def _find_status(node: NodeProcess) -> ClusterStatus | None:
+    async def _find_status(self, node: NodeProcess) -> ClusterStatus | None:
+        options = self.options(ADMIN)
         try:
-            async with asyncio.timeout(_ANSWER_S), AsyncAdmin(node.api) as admin:
+            async with asyncio.timeout(_ANSWER_S), AsyncAdmin(node.api, **options) as admin:
                 return await admin.status()
         except (errors.HourwheelError, TimeoutError):
             return None

@@ -92,6 +92,23 @@ class Finish(NamedTuple):
     """Of a nack."""
 
 
+class GuestCall(NamedTuple):
+    """The second principal has published, or tried to."""
+
+    requested_ms: float
+    answered_ms: float
+    is_ok: bool
+    """It was told that its messages are safe."""
+
+
+class GrantChange(NamedTuple):
+    """The second principal was allowed to publish, or forbidden; nothing of it is under way."""
+
+    is_allowed: bool
+    requested_ms: float
+    answered_ms: float
+
+
 class Fault(NamedTuple):
     """What the harness did to the cluster."""
 
@@ -116,6 +133,9 @@ class History:
     groups: dict[str, tuple[str, int]] = field(default_factory=dict)
     """(topic read, most attempts) of each group: one group reads one topic here."""
     faults: list[Fault] = field(default_factory=list)
+    guest_calls: list[GuestCall] = field(default_factory=list)
+    grant_changes: list[GrantChange] = field(default_factory=list)
+    """One behind the other."""
     _last_serial: int = 0
 
     def next_serial(self) -> int:
@@ -137,7 +157,7 @@ class History:
         for cancel in self.cancels:
             outcome = None if cancel.outcome is None else cancel.outcome.name
             yield ["cancel", *cancel._replace(outcome=None), outcome]
-        for name in ("deliveries", "finishes", "faults"):
+        for name in ("deliveries", "finishes", "faults", "guest_calls", "grant_changes"):
             yield from ([name, *event] for event in getattr(self, name))
 
     @classmethod
@@ -167,6 +187,10 @@ class History:
                 history.deliveries.append(delivery._replace(message_id=message_id))
             elif kind == "finishes":
                 history.finishes.append(Finish(*rest))
+            elif kind == "guest_calls":
+                history.guest_calls.append(GuestCall(*rest))
+            elif kind == "grant_changes":
+                history.grant_changes.append(GrantChange(*rest))
             else:
                 fault = Fault(*rest)
                 history.faults.append(fault._replace(nodes=tuple(fault.nodes)))

@@ -64,6 +64,10 @@ class Namespaces:
         """See `Network`."""
         return [shutil.which("ip") or "/usr/sbin/ip", "netns", "exec", self._space(node)]
 
+    def add(self, node: str) -> None:
+        """See `Network`: the nodes are those of the beginning."""
+        raise NotImplementedError
+
     async def cut(self, links: Iterable[Link]) -> None:
         """See `Network`."""
         for link in links:

@@ -49,6 +49,10 @@ class Network(Protocol):
         """What stands before a command that is to run where the node is."""
         ...
 
+    def add(self, node: str) -> None:
+        """One node more."""
+        ...
+
     async def cut(self, links: Iterable[Link]) -> None:
         """From now on all that takes these ways is lost; nobody is told."""
         ...
@@ -101,11 +105,14 @@ class Loopback:
 
     def __init__(self, nodes: Iterable[str]) -> None:
         """Choose ports."""
-        nodes = list(nodes)
-        ports = iter(free_ports(3 * len(nodes)))
-        self._places = {
-            node: Places(*(f"127.0.0.1:{next(ports)}" for _ in Places._fields)) for node in nodes
-        }
+        self._places: dict[str, Places] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: str) -> None:
+        """See `Network`."""
+        ports = free_ports(len(Places._fields))
+        self._places[node] = Places(*(f"127.0.0.1:{port}" for port in ports))
 
     def listens(self, node: str) -> Places:
         """See `Network`."""

@@ -55,6 +55,10 @@ class Proxies:
         del node
         return []
 
+    def add(self, node: str) -> None:
+        """See `Network`: the nodes are those of the beginning."""
+        raise NotImplementedError
+
     async def cut(self, links: Iterable[Link]) -> None:
         """See `Network`."""
         for link in links:

@@ -115,11 +115,16 @@ class Options:
     """auto, loopback, proxies or namespaces."""
     audits: bool = False
     """In the end let `hourwheel audit` check what the nodes have left; needs Java."""
+    is_guarded: bool = False
+    """With TLS and access control, also where the scenario does not ask for it."""
+    revoked_ms: float = Bounds().revoked_ms
+    """How long a grant that was taken away may still let calls through."""
 
 
 async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Result:
     """Play one scenario. Whatever happens is in the result."""
-    result = Result(scenario.name, seed, obstacle=find_obstacle(scenario))
+    is_guarded = scenario.is_guarded or options.is_guarded
+    result = Result(scenario.name, seed, obstacle=find_obstacle(scenario, is_guarded=is_guarded))
     if result.obstacle:
         return result
     folder = options.folder / f"{scenario.name}-{seed}"
@@ -134,6 +139,7 @@ async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Res
                 values=scenario.values,
                 tree=options.tree,
                 hang_s=min(HANG_S, options.hang_s),
+                is_guarded=is_guarded,
             )
             await _play(cluster, scenario, result, options, say)
     except (Exception, asyncio.CancelledError) as error:
@@ -151,6 +157,8 @@ async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Res
 def choose_network(scenario: Scenario, options: Options) -> Network:
     """What is wished; else one that can do what the scenario needs: the kernel's own if may be."""
     wish, nodes = options.network, options.nodes
+    if scenario.needs == "newcomers":
+        wish = "loopback"
     if wish == "auto":
         wish = "loopback"
         if scenario.needs == "cuts":
@@ -160,8 +168,10 @@ def choose_network(scenario: Scenario, options: Options) -> Network:
     return Proxies(nodes) if wish == "proxies" else Loopback(nodes)
 
 
-def find_obstacle(scenario: Scenario) -> str:
+def find_obstacle(scenario: Scenario, *, is_guarded: bool = False) -> str:
     """Why a scenario cannot be played on this machine; empty: it can."""
+    if is_guarded and not can_certify():
+        return "there is no openssl to make certificates"
     if scenario.needs == "power" and not can_lose_power():
         return "no file system can be mounted and shut down here"
     return (
@@ -224,7 +234,16 @@ async def _play_on(
     say: Say,
 ) -> None:
     async with cluster:
-        load = Workload(cluster.servers, result.seed, options.mix, hang_s=options.hang_s)
+        if cluster.principals is not None:
+            addresses = [node.api for node in cluster.nodes.values()]
+            await cluster.principals.introduce(addresses, cluster.hang_s)
+        load = Workload(
+            cluster.servers,
+            result.seed,
+            options.mix,
+            hang_s=options.hang_s,
+            principals=cluster.principals,
+        )
         result.history = load.history
         stage = Stage(cluster, load, random.Random(result.seed), *disks)
         result.failovers_ms = stage.failovers_ms
@@ -245,7 +264,8 @@ async def _play_on(
             Violation("given up", f"a client that tries for 2 minutes: {error!r}")
             for error in load.given_up
         ]
-        findings = await examine(cluster, load.history, Bounds(clock_ms=scenario.clock_ms))
+        bounds = Bounds(clock_ms=scenario.clock_ms, revoked_ms=options.revoked_ms)
+        findings = await examine(cluster, load.history, bounds)
         result.violations += findings.violations
         result.complaints = findings.complaints
         if options.audits:

@@ -24,6 +24,7 @@ from chaos.faults import (
     stopped,
 )
 from chaos.stage import Stage
+from chaos.voters import grow, replace, revoke
 
 Round = Callable[[Stage], Awaitable[None]]
 ROOMLESS: Final = "n1"
@@ -47,12 +48,14 @@ class Scenario:
     """One round."""
     rounds: int
     """So many, where nobody says how many."""
-    needs: Literal["", "cuts", "clocks", "power", "room", "rooms"] = ""
+    needs: Literal["", "cuts", "clocks", "power", "room", "rooms", "newcomers"] = ""
     """What the machine or the harness must offer."""
     clock_ms: float = 5.0
     """How far clocks may be apart, as the checker sees it."""
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Configuration of the nodes."""
+    is_guarded: bool = False
+    """With TLS, users and grants."""
 
 
 async def calm(stage: Stage) -> None:
@@ -363,6 +366,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("decay-master", "bits flip under the master", decay_master, 3),
         Scenario("decay-two", "bits flip under two nodes", decay_two, 2),
         Scenario("decay-follower", "bits flip under the next master", decay_follower, 2),
+        Scenario("revoke", "a grant goes as the master dies", revoke, 2, is_guarded=True),
+        Scenario("replace", "a lost member is replaced", replace, 2, "newcomers"),
+        Scenario(
+            "grow", "three members become five, and three", grow, 1, "newcomers", is_guarded=True
+        ),
     )
 }
 
@@ -374,5 +382,8 @@ SHORT: Final = (
     "master-alone",
     "clocks",
     "fsync",
+    "revoke",
+    "replace",
+    "grow",
 )
 """One scenario of each kind."""

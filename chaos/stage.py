@@ -16,6 +16,7 @@ from chaos.history import Accepted, Fault, Sent, body_of
 from chaos.machine import PowerDisk, Tmpfs
 from chaos.message_mix import FAR_MS, FAR_MS_MAX
 from chaos.node_process import NodeProcess
+from chaos.principals import LOAD
 from chaos.workload import TOPICS, Workload
 from hourwheel import AsyncProducer, Columns
 from hourwheel.clock import SystemClock
@@ -46,7 +47,7 @@ class Stage:
         """Publish so many messages that fall due long after the run: a backlog for takeovers."""
         history, now_ms = self.load.history, int(self.clock.wall_ms())
         topic = next(iter(TOPICS))
-        async with AsyncProducer(self.cluster.servers) as producer:
+        async with self._producer() as producer:
             for first in range(0, count, _PREFILL_MESSAGES):
                 serials = [
                     history.next_serial() for _ in range(min(_PREFILL_MESSAGES, count - first))
@@ -69,10 +70,13 @@ class Stage:
         columns = Columns(
             bodies=[body_of(serial) for serial in serials], due_ms=[now_ms + delay_ms] * count
         )
-        async with AsyncProducer(self.cluster.servers) as producer:
+        async with self._producer() as producer:
             ids = await producer.publish_batch(topic, columns)
         for serial, message_id in zip(serials, ids, strict=True):
             history.accepted[serial] = Accepted(message_id, self.clock.wall_ms())
+
+    def _producer(self) -> AsyncProducer:
+        return AsyncProducer(self.cluster.servers, **self.load.options(LOAD))
 
     async def master(self) -> NodeProcess:
         """Who is it now."""

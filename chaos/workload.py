@@ -16,13 +16,14 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from chaos.history import (
     Accepted,
     Cancel,
     Delivery,
     Finish,
+    GuestCall,
     History,
     Sent,
     Verb,
@@ -30,6 +31,7 @@ from chaos.history import (
     serial_of,
 )
 from chaos.message_mix import FAR_MS, Mix, choose_delay, publish_list
+from chaos.principals import ADMIN, GUEST, LOAD, GuestGrant, Principals
 from hourwheel import (
     AsyncAdmin,
     AsyncConsumer,
@@ -51,6 +53,8 @@ GROUPS: Final = {"alpha-all": ("alpha", 64), "alpha-few": ("alpha", 3), "beta-al
 """Name -> (topic, most attempts)."""
 CONSUMERS: Final = ("alpha-all", "alpha-all", "alpha-few", "beta-all")
 INVISIBLE_MS: Final = 1_500
+GUEST_TOPIC: Final = "alpha"
+_GUEST_PAUSE_MS: Final = 20
 _LOOK_S: Final = 0.2
 _CANCELS_AT_ONCE: Final = 50
 _PUBLISH_PATH: Final = "/hourwheel.v1.ProducerService/Publish"
@@ -76,6 +80,10 @@ class Workload:
     """Those of them that said that messages are safe."""
     given_up: list[errors.HourwheelError] = field(default_factory=list)
     """Why clients that try again until there is an answer ended with an error all the same."""
+    principals: Principals | None = None
+    """Who the clients are; None: nobody."""
+    guest_grant: GuestGrant | None = None
+    """While it runs, where there are principals."""
 
     def __post_init__(self) -> None:
         """Nothing is connected yet."""
@@ -101,7 +109,8 @@ class Workload:
     async def running(self) -> "AsyncIterator[Workload]":
         """Load inside, none after it. What an actor raises is raised here."""
         async with AsyncExitStack() as clients, asyncio.TaskGroup() as tasks:
-            channel = await clients.enter_async_context(Channel(self.servers))
+            options = self.options(LOAD)
+            channel = await clients.enter_async_context(Channel(self.servers, **options))
             self.admin = await clients.enter_async_context(AsyncAdmin(channel))
             await self._set_up()
             background = [
@@ -110,7 +119,7 @@ class Workload:
             ]
             background.append(tasks.create_task(self._cancel_some()))
             producer = await clients.enter_async_context(
-                AsyncProducer(Channel(self.servers), batch_messages=60)
+                AsyncProducer(Channel(self.servers, **options), batch_messages=60)
             )
             callers = range(self.mix.stream_callers)
             self._producing = [
@@ -118,9 +127,24 @@ class Workload:
                 tasks.create_task(self._publish_unary(channel, 1 + self.seed)),
                 tasks.create_task(self._publish_unary(channel, 0)),
             ]
+            if self.principals is not None:
+                as_guest = await clients.enter_async_context(
+                    Channel(self.servers, **self.options(GUEST))
+                )
+                administrator = await clients.enter_async_context(
+                    AsyncAdmin(self.servers, **self.options(ADMIN))
+                )
+                self.guest_grant = GuestGrant(
+                    administrator, GUEST_TOPIC, self.history, self._clock
+                )
+                self._producing.append(tasks.create_task(self._publish_as_guest(as_guest)))
             yield self
             for task in (*background, *self._producing):
                 task.cancel()
+
+    def options(self, name: str) -> dict[str, Any]:
+        """Of a client that is this principal."""
+        return {} if self.principals is None else self.principals.options(name)
 
     async def _set_up(self) -> None:
         for topic, queue_count in TOPICS.items():
@@ -250,13 +274,7 @@ class Workload:
         while await self._room():
             count = chooser.randint(1, 8)
             serials, times, is_delay = self._make("beta", count, chooser, with_far=False)
-            request = broker_pb2.PublishRequest(topic="beta")
-            for serial, at in zip(serials, times, strict=True):
-                added = request.messages.add(body=body_of(serial))
-                if is_delay:
-                    added.delay_ms = at
-                else:
-                    added.due_ms = at
+            request = _request_of("beta", serials, times, is_delay=is_delay)
             if producer_id:
                 request.producer.producer_id = producer_id
                 request.producer.first_sequence = first_sequence
@@ -272,6 +290,27 @@ class Workload:
             else:
                 ids = [message_id.parse(one.message_id) for one in answer.messages]
                 self._accept(serials, ids, chooser)
+
+    async def _publish_as_guest(self, channel: Channel) -> None:
+        """One message a call, each once: it is let in, or it is not."""
+        chooser = self._random(GUEST)
+        while await self._room():
+            serials, times, is_delay = self._make(GUEST_TOPIC, 1, chooser, with_far=False)
+            request = _request_of(GUEST_TOPIC, serials, times, is_delay=is_delay)
+            requested_ms, is_ok = self._clock.wall_ms(), True
+            try:
+                answer = await channel.call(
+                    _PUBLISH_ONCE, request, timeout_ms=self.hang_s * 1_000
+                )
+            except errors.HourwheelError as error:
+                is_ok = False
+                self._fail(serials, error)
+            else:
+                ids = [message_id.parse(one.message_id) for one in answer.messages]
+                self._accept(serials, ids, chooser)
+            call = GuestCall(requested_ms, self._clock.wall_ms(), is_ok)
+            self.history.guest_calls.append(call)
+            await self.pass_ms(_GUEST_PAUSE_MS)
 
     def _accept(self, serials: list[int], ids: list[MessageId], chooser: random.Random) -> None:
         now_ms = self._clock.wall_ms()
@@ -413,3 +452,16 @@ class Workload:
                 Finish(group, serial, one.attempt, verb, is_ok, requested_ms, answered_ms, delay_ms)
             )
         self._note()
+
+
+def _request_of(
+    topic: str, serials: list[int], times: list[int], *, is_delay: bool
+) -> broker_pb2.PublishRequest:
+    request = broker_pb2.PublishRequest(topic=topic)
+    for serial, at in zip(serials, times, strict=True):
+        added = request.messages.add(body=body_of(serial))
+        if is_delay:
+            added.delay_ms = at
+        else:
+            added.due_ms = at
+    return request

@@ -1,4 +1,5 @@
-"""Chaos in small: one kill and one stop of a real cluster's master, and the checker finds nothing.
+"""Chaos in small: kills and a stop of a real cluster's master, members and permissions that change,
+and the checker finds nothing.
 
 What takes part: `runner`, `stage`, `workload`, `autopsy` and the checkers. More of it:
 `python -m chaos`, see docs/CHAOS.md.
@@ -14,9 +15,13 @@ from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, Result, find_obstacle, play
 from chaos.scenarios import SCENARIOS, Scenario, frozen, kill_master
 from chaos.stage import Stage
+from chaos.voters import grow, revoke
 from tests.support.reaper import say
 
 SEED: Final = 5
+LATE_MS: Final = 20_000.0
+"""How long a grant may live on where the machine is very busy; the second that is promised is what
+`python -m chaos` looks for."""
 DEFAULTS: Final = {"rounds": 1, "mix": QUICK_MIX, "hang_s": 60.0, "keeps_all": True}
 
 
@@ -43,6 +48,24 @@ async def test_promises_hold_when_masters_are_killed_and_frozen(tmp_path: Path) 
     assert result.is_good, result.report()
     assert len(result.failovers_ms) == len(result.history.faults) == 2
     assert result.operations > 1_000
+
+
+async def revoke_and_grow(stage: Stage) -> None:
+    await revoke(stage)
+    await grow(stage)
+
+
+async def test_promises_hold_when_permissions_and_voters_change(tmp_path: Path) -> None:
+    """With TLS and users; three nodes become five, lose their master, and are three again."""
+    small = Scenario("small", "", revoke_and_grow, 1, "newcomers", is_guarded=True)
+    assert not find_obstacle(small, is_guarded=True), "no openssl: no test, no pass"
+    result = await played(small, tmp_path, revoked_ms=LATE_MS)
+    assert result.is_good, result.report()
+    names = [one.name for one in result.history.faults]
+    assert len([one for one in names if one.startswith("members change")]) == 2
+    calls = result.history.guest_calls
+    assert any(one.is_ok for one in calls)
+    assert not all(one.is_ok for one in calls)
 
 
 BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {

@@ -281,11 +281,32 @@ class ControlNode:
             raise errors.InvalidBatch("a state of another generation")
         if self.group.is_blank and self._config.node_id in first.nodes:
             # It may have voted and acknowledged in this very generation.
-            why = f"node {self._config.node_id} is known to the cluster, and has lost what it voted"
-            self.on_death(errors.ConfigError(f"{why}: replace it by one with another id"))
+            self._end_without_vote()
             return
         self._is_advancing = True
         self._spawn(self._advance(first))
+
+    def knows(self, peer_id: NodeId) -> bool:
+        """See PeerHandler. Who is registered has taken part."""
+        return peer_id in self.group.state.nodes
+
+    def on_admission(self, peer_id: NodeId, *, is_known: bool) -> None:
+        """See PeerHandler."""
+        if not is_known:
+            self.group.on_unknown_to(peer_id)
+        elif self.group.has_no_part:  # else it speaks of what this process has done since
+            self._end_without_vote()
+
+    def _end_without_vote(self) -> None:
+        """This node was a voter, and its disk is lost: it must not vote again."""
+        node_id = self._config.node_id
+        self.on_death(
+            errors.ConfigError(
+                f"node {node_id} is known to the cluster, and has lost what it voted: put one with"
+                f" another id in its place (hourwheel members replace {node_id} NEW=HOST:PORT)",
+                node=node_id,
+            )
+        )
 
     async def _advance(self, first: ControlState) -> None:
         """Begin a generation, from its first state. After a crash the same happens again."""
@@ -295,11 +316,14 @@ class ControlNode:
             extra={"generation": generation, "members": sorted(first.membership.members)},
         )
         former = self.group
+        is_blank = former.has_no_part
         await former.close()
         identity, raw = Identity(bytes.fromhex(config.cluster_id), 0), encode_state(first)
         while True:
             try:
-                begin_generation(self._disk, identity, config.node_id, generation, raw)
+                begin_generation(
+                    self._disk, identity, config.node_id, generation, raw, is_blank=is_blank
+                )
                 break
             except errors.DiskFull as error:  # the broker serves what it can meanwhile
                 _log.warning(

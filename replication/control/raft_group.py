@@ -6,7 +6,8 @@ closes this and makes another (replication/control/node.py).
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from hourwheel import errors
@@ -14,11 +15,13 @@ from hourwheel.clock import Clock
 from hourwheel.types import NodeId
 from replication.control.config import ControlConfig
 from replication.control_state.membership import Membership
-from replication.control_state.state import ControlState, decode_state
+from replication.control_state.state import ControlState, decode_state, encode_state
 from replication.raft import generations
 from replication.raft.adapter import ControlMachine, GenerationEnded, RaftAdapter, TickStats
+from replication.raft.admission import Admission
 from replication.raft.first_states import FirstState
 from replication.raft.handshake import Identity as PeerIdentity
+from replication.raft.journal import RaftJournal
 from replication.raft.peers import PeerHandler, PeerNetwork
 from replication.raft.raft_node import RaftNode, RaftStatus
 from replication.raft.transport import NetworkTransport
@@ -65,10 +68,23 @@ def read_origin(config: ControlConfig, disk: Disk, identity: Identity) -> Origin
     if not generation:
         return Origin(0, dict(config.peers), None)
     first = generations.first_state(disk, identity, generation)
-    membership = decode_state(first).membership
+    state = decode_state(first)
+    membership = state.membership
     check_member(config.node_id, membership)
     peers = {one: at for one, at in membership.members.items() if one != config.node_id}
-    return Origin(generation, peers, FirstState(first, membership.known_node_ids))
+    return Origin(generation, peers, _told_of(state, first))
+
+
+def _told_of(state: ControlState, raw: bytes) -> FirstState:
+    """Members are told all of it; who has left, only that."""
+    membership = state.membership
+    farewell = replace(
+        ControlState(),
+        codec_version=state.codec_version,
+        membership=replace(membership, members=MappingProxyType({})),
+    )
+    former_ids = frozenset(membership.former_node_ids)
+    return FirstState(raw, frozenset(membership.members), encode_state(farewell), former_ids)
 
 
 def check_member(node_id: NodeId, membership: Membership) -> None:
@@ -111,16 +127,23 @@ class RaftGroup:
             config.security(self.peers.values()),
             handler,
             first=origin.first,
+            is_blank=lambda: self.has_no_part,
         )
         self._listen = config.listen
+        self._journal: RaftJournal | None = None
         self._transport: NetworkTransport | None = None
         self._raft: RaftAdapter | None = None
+        self._admission = Admission(1 + len(self.peers), is_blank=True)
+        self._begun = asyncio.Event()
+        """Raft runs, or never will."""
         self.is_closed, self._began_blank = False, True
         generations.drop_former(disk, self.generation)
         if config.joins and not generations.has_begun(disk):
             return  # it votes when it was told of the cluster
         journal = generations.open_journal(disk, identity, config.node_id, self.generation)
         self._began_blank = len(journal) == 1
+        self._journal = journal
+        self._admission = Admission(1 + len(self.peers), is_blank=journal.is_blank)
         machine = ControlMachine()
         self._transport = NetworkTransport(journal, self.peers, self.network)
         node = RaftNode(
@@ -157,6 +180,11 @@ class RaftGroup:
         return self._began_blank and not self.state.is_bootstrapped
 
     @property
+    def has_no_part(self) -> bool:
+        """It began with nothing, and has neither voted nor acknowledged anything in its life."""
+        return self._journal is None or self._journal.is_blank
+
+    @property
     def status(self) -> RaftStatus:
         """As last seen."""
         return RaftStatus() if self._raft is None else self._raft.status
@@ -167,30 +195,46 @@ class RaftGroup:
         return TickStats() if self._raft is None else self._raft.stats
 
     async def start(self) -> None:
-        """Listen to peers, start Raft.
+        """Listen to peers; start Raft, unless others have to admit this node first.
 
         Raises:
             ConfigError, OSError: an address cannot be used.
         """
         await self.network.start(self._listen)
-        if self._raft is not None:
+        self._begin()
+
+    def on_unknown_to(self, peer_id: NodeId) -> None:
+        """A peer has never heard of this node: when enough of them have not, it takes part."""
+        if self._admission.on_unknown(peer_id):
+            self._begin()
+            for peer in self.network.connected:
+                self.put(peer, True)
+
+    def _begin(self) -> None:
+        if self._raft is not None and self._admission.is_given and not self._begun.is_set():
             self._raft.start()
+            self._begun.set()
 
     def put(self, peer_id: NodeId, what: object) -> None:
         """Something has come from a peer: see `NetworkTransport.put`."""
-        if self._transport is not None:
+        if self._transport is not None and self._admission.is_given:
             self._transport.put(peer_id, what)  # type: ignore[arg-type]
 
     async def propose(self, command: bytes, timeout_s: float, *, is_unknown: bool) -> bytes:
-        """See `RaftAdapter.propose`. One that joins has no Raft: Timeout."""
+        """See `RaftAdapter.propose`. Waits until Raft runs here, and raises Timeout."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._begun.wait()
+        except TimeoutError as error:
+            raise errors.Timeout("this node takes no part in its cluster yet") from error
         if self._raft is None:
-            await asyncio.sleep(timeout_s)
-            raise errors.Timeout("this node has not joined its cluster yet")
+            raise GenerationEnded
         return await self._raft.propose(command, timeout_s, is_unknown=is_unknown)
 
     async def close(self) -> None:
         """End everything; those who wait for an answer get `GenerationEnded`."""
         self.is_closed = True
+        self._begun.set()
         if self._raft is not None:
             self._raft.end()
             await self._raft.stop()

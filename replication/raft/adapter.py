@@ -155,6 +155,9 @@ class RaftAdapter:
         self._is_stopping.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
+        elif self._loop is None:  # it was never started
+            self._node.destroy()
+            self._node.close_pipe()
 
     # --- the tick thread
 

@@ -23,20 +23,30 @@ class FirstState:
 
     Attributes:
         state: encoded ControlState, the same on all nodes of the generation.
-        known_ids: who may be told: who is or was a member.
+        member_ids: who is told it.
+        farewell: encoded ControlState in which nothing stands but who has left.
+        former_ids: who is told that: who was a member.
     """
 
     state: bytes
-    known_ids: frozenset[NodeId]
+    member_ids: frozenset[NodeId]
+    farewell: bytes = b""
+    former_ids: frozenset[NodeId] = frozenset()
 
-    def parts(self, generation: int) -> Iterator[pb.GenerationPart]:
-        """All of it, in order."""
-        digest = hashlib.sha256(self.state).digest()
-        for at in range(0, len(self.state), PART_BYTES):
-            is_last = at + PART_BYTES >= len(self.state)
+    @property
+    def known_ids(self) -> frozenset[NodeId]:
+        """Who may be told anything."""
+        return self.member_ids | self.former_ids
+
+    def parts(self, generation: int, peer_id: NodeId) -> Iterator[pb.GenerationPart]:
+        """All that a peer is told, in order."""
+        told = self.state if peer_id in self.member_ids else self.farewell
+        digest = hashlib.sha256(told).digest()
+        for at in range(0, len(told), PART_BYTES):
+            is_last = at + PART_BYTES >= len(told)
             yield pb.GenerationPart(
                 generation=generation,
-                data=self.state[at : at + PART_BYTES],
+                data=told[at : at + PART_BYTES],
                 digest=digest if is_last else b"",
             )
 

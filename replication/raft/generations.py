@@ -50,7 +50,13 @@ def has_begun(disk: Disk) -> bool:
 
 
 def begin_generation(
-    disk: Disk, identity: Identity, node_id: NodeId, generation: int, state: bytes
+    disk: Disk,
+    identity: Identity,
+    node_id: NodeId,
+    generation: int,
+    state: bytes,
+    *,
+    is_blank: bool = False,
 ) -> None:
     """Make the log of a generation, durably. Nothing to do where it is there.
 
@@ -60,6 +66,7 @@ def begin_generation(
         node_id: of this node.
         generation: later than the one that is in force.
         state: encoded ControlState that the generation begins with.
+        is_blank: this node has taken no part in any generation before.
 
     Raises:
         DiskFull: nothing has changed.
@@ -77,7 +84,7 @@ def begin_generation(
     for place in (made, join(made, _FIRST)):
         SnapshotFile(disk, place, identity).store(snapshot)
     JournalFile.create(disk, join(made, JOURNAL), identity, [FIRST, _SECOND]).close()
-    meta = pb.RaftMeta(node_id=node_id, commit_index=_SECOND.index)
+    meta = pb.RaftMeta(node_id=node_id, commit_index=_SECOND.index, began_blank=is_blank)
     VoteFile.create(disk, join(made, VOTE), identity, meta).close()
     disk.sync_dir(made)
     disk.rename(made, folder)

@@ -38,6 +38,8 @@ class Identity(NamedTuple):
     node_id: NodeId
     generation: int = 0
     """Of the voters that one is, or wants to be, one of."""
+    is_blank: bool = False
+    """One began with nothing, and has taken no part in it: see replication/raft/admission.py."""
 
 
 class Seal:
@@ -82,6 +84,10 @@ class Session:
     """The peer's. Only where it is one's own does the connection carry messages of Raft."""
     is_inquiry: bool = False
     """The peer only asks whether there is a later generation."""
+    is_blank: bool = False
+    """The peer began with nothing, and has taken no part."""
+    admits: bool = False
+    """The peer says whether it knows those who are blank. Older ones do not."""
 
 
 class Handshake:
@@ -142,6 +148,8 @@ class Handshake:
             Seal(incoming),
             hello.generation,
             dialler.is_inquiry,
+            hello.is_blank,
+            hello.admits,
         )
 
     # --- the accepting side
@@ -176,6 +184,8 @@ class Handshake:
             Seal(incoming),
             hello.generation,
             hello.is_inquiry,
+            hello.is_blank,
+            hello.admits,
         )
 
     # --- both
@@ -188,6 +198,8 @@ class Handshake:
             peer_node_id=peer_id,
             nonce=self._nonce,
             generation=self._identity.generation,
+            is_blank=self._identity.is_blank,
+            admits=True,
         )
 
     def _parse_hello(self, raw: bytes) -> pb.PeerHello:

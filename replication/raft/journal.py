@@ -134,7 +134,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
                 f"{path} is missing beside a journal: whom this node has voted for is lost",
                 file=path,
             )
-        return pb.RaftMeta(node_id=node_id, commit_index=1)
+        return pb.RaftMeta(node_id=node_id, commit_index=1, began_blank=True)
 
     def _repair(self, snapshot: Snapshot | None) -> None:
         """Make the journal begin with the two entries that the snapshot ends with (B1).
@@ -174,6 +174,12 @@ class RaftJournal(Journal):  # type: ignore[misc]
     def cut_bytes(self) -> int:
         """How long the torn tail was that opening has cut."""
         return self._file.cut_bytes
+
+    @property
+    def is_blank(self) -> bool:
+        """It began with nothing, and has taken no part: no message of Raft ever left, as each is
+        of a term above 0, which is kept before."""
+        return self._meta.began_blank and self._meta.term == 0
 
     # --- entries, as PySyncObj asks for them
 

@@ -7,7 +7,8 @@ off too; reports, ten a second, keep every sound connection busy.
 
 Both sides say of which generation of voters they are. Where these differ, the one that is behind is
 told how the later one begins, and nothing else. One that is behind may have left: nobody dials it
-any more. So whoever has had no connection for `silence_s` dials, too, only to ask.
+any more. So whoever has had no connection for `silence_s` dials, too, only to ask. One that began
+with nothing is told, first of all, whether it is known: `replication.raft.admission`.
 """
 
 import asyncio
@@ -67,6 +68,12 @@ class PeerHandler(Protocol):
     def on_generation(self, generation: int, state: bytes) -> None:
         """A peer tells how a later generation begins."""
 
+    def knows(self, peer_id: NodeId) -> bool:
+        """Whether a peer that says that it is new has been heard of."""
+
+    def on_admission(self, peer_id: NodeId, *, is_known: bool) -> None:
+        """A peer says whether it has heard of this node, which has said that it is new."""
+
 
 class _Connection:
     def __init__(self, session: Session, writer: asyncio.StreamWriter) -> None:
@@ -100,6 +107,7 @@ class PeerNetwork:
         handler: PeerHandler,
         *,
         first: FirstState | None = None,
+        is_blank: Callable[[], bool] = lambda: False,
         retry_s: float = 0.3,
         silence_s: float = 2.0,
     ) -> None:
@@ -111,6 +119,7 @@ class PeerNetwork:
             security: how they are trusted.
             handler: takes what they say.
             first: what nodes of earlier generations are told; None: there is none.
+            is_blank: whether this node began with nothing, and has taken no part yet.
             retry_s: between attempts to connect; less after a connection that has stood as long.
             silence_s: after that a connection is given up; also for connecting.
         """
@@ -120,6 +129,9 @@ class PeerNetwork:
         self._security = security
         self._handler = handler
         self._first = first
+        self._is_blank = is_blank
+        self._took_part: set[NodeId] = set()
+        """Peers that have sent messages of Raft."""
         self._retry_s = retry_s
         self._silence_s = silence_s
         self._connections: dict[NodeId, _Connection] = {}
@@ -271,7 +283,7 @@ class PeerNetwork:
                 await self._tell_first(session, writer)
             elif session.generation > self._identity.generation:
                 await self._hear_first(session, reader)
-            elif not session.is_inquiry:
+            elif not session.is_inquiry and await self._is_admitted(session, writer):
                 await self._receive(reader, _Connection(session, writer))
         except (errors.PeerRefused, errors.InvalidBatch) as error:
             self.refused[error.message] += 1
@@ -291,7 +303,7 @@ class PeerNetwork:
         is_inquiry: bool,
     ) -> Session:
         handshake = Handshake(
-            self._identity,
+            self._identity._replace(is_blank=self._is_blank()),
             frozenset(self._peers),
             os.urandom(NONCE_BYTES),
             secret=self._security.secret,
@@ -310,11 +322,28 @@ class PeerNetwork:
             raise ConnectionResetError("partitioned")
         return session
 
+    async def _is_admitted(self, session: Session, writer: asyncio.StreamWriter) -> bool:
+        """Tell a peer that is blank whether it is known; False: it is, so it has no more to say."""
+        if not session.admits:  # of an older version: it will not say
+            self._handler.on_admission(session.peer_id, is_known=False)
+        if not session.is_blank:
+            return True
+        is_known = session.peer_id in self._took_part or self._handler.knows(session.peer_id)
+        admission = raft_pb2.PeerAdmission(is_known=is_known)
+        raw = raft_pb2.PeerFrame(admission=admission).SerializeToString()
+        writer.write(pack_frame(session.outgoing.close(raw)))
+        if is_known:
+            _log.warning("raft_peer_lost_its_vote", extra={"node": session.peer_id})
+            async with asyncio.timeout(self._silence_s):
+                await writer.drain()
+            await asyncio.sleep(self._retry_s)  # it is not cut off while that is on its way
+        return not is_known
+
     async def _tell_first(self, session: Session, writer: asyncio.StreamWriter) -> None:
-        """The peer is behind: tell it how this generation begins."""
+        """The peer is behind: tell it how this generation begins, or that it has left."""
         first = errors.required(self._first, "a generation after another has a first state")
         async with asyncio.timeout(_FIRST_STATE_S):
-            for part in first.parts(self._identity.generation):
+            for part in first.parts(self._identity.generation, session.peer_id):
                 raw = raft_pb2.PeerFrame(generation_part=part).SerializeToString()
                 writer.write(pack_frame(session.outgoing.close(raw)))
                 await writer.drain()
@@ -360,8 +389,13 @@ class PeerNetwork:
                 self._handler.on_peer(peer_id, what=False)
 
     def _take(self, peer_id: NodeId, frame: raft_pb2.PeerFrame) -> None:
-        if frame.WhichOneof("frame") != "report":
-            self._handler.on_peer(peer_id, decode(frame))
+        kind = frame.WhichOneof("frame")
+        if kind == "admission":
+            self._handler.on_admission(peer_id, is_known=frame.admission.is_known)
+        elif kind != "report":
+            message = decode(frame)
+            self._took_part.add(peer_id)
+            self._handler.on_peer(peer_id, message)
         elif frame.report.node_id != peer_id:
             raise refuse("a report of another node")
         else:

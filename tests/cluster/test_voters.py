@@ -8,6 +8,7 @@ import pytest
 
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
+from replication.control.launcher import ControlProcess
 from tests.support.control_cluster import ControlCluster, control_cluster
 
 N1, N2, N3, N4 = map(NodeId, ("n1", "n2", "n3", "n4"))
@@ -54,6 +55,52 @@ async def test_lost_voter_is_replaced_and_does_not_come_back(tmp_path: Path) -> 
         await wiped.process.start()
         assert await wiped.process.wait() == 2
         assert "has lost what it voted" in cluster.log.read_text()
+
+
+async def wiped(cluster: ControlCluster, node_id: NodeId) -> ControlProcess:
+    """A node whose directory is empty all of a sudden, started again."""
+    broker = cluster.brokers.pop(node_id)
+    await broker.kill()
+    rmtree(broker.process.config.directory)
+    await broker.process.start()
+    return broker.process
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+async def test_voter_that_lost_its_disk_has_no_vote_in_the_same_generation(
+    tmp_path: Path, generation: int
+) -> None:
+    """One of generation 0, and one that has joined in the generation that is in force."""
+    async with control_cluster(tmp_path) as cluster:
+        await founded(cluster)
+        lost, others = N3, (N1, N2)
+        if generation:
+            lost = N4
+            joiner = cluster.add(tmp_path, N4)
+            await joiner.start()
+            await cluster.brokers.pop(N3).kill()
+            await cluster.change_members(N1, N1, N2, N4)
+            await cluster.until(lambda: is_of(cluster, 1, N1, N2, N4))
+            await joiner.register()
+        await cluster.until(lambda: all(lost in cluster[one].state.nodes for one in others))
+        process = await wiped(cluster, lost)
+        assert await process.wait() == 2
+        said = cluster.log.read_text()
+        assert f"hourwheel members replace {lost} NEW=HOST:PORT" in said
+        await cluster.until(lambda: can_decide(cluster, *others))
+
+
+async def test_voter_that_lost_its_disk_waits_for_those_who_may_know_it(tmp_path: Path) -> None:
+    """Where only one other is there, which has lost its disk as well, there is no cluster."""
+    async with control_cluster(tmp_path) as cluster:
+        await founded(cluster)
+        await cluster[N1].kill()
+        processes = [await wiped(cluster, one) for one in (N2, N3)]
+        known = cluster.brokers[N1]
+        await known.start()
+        assert [await one.wait() for one in processes] == [2, 2]
+        assert not known.client.leader.has_majority
+        assert known.state.is_bootstrapped
 
 
 @pytest.mark.parametrize("killed", [(N1,), (N2,), (N1, N2, N3)])

@@ -85,14 +85,36 @@ def test_generation_follows_another_when_the_power_goes_at_any_step() -> None:
 @pytest.mark.parametrize("length", [1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
 def test_first_state_comes_in_parts(length: int) -> None:
     state = Random(length).randbytes(length)
-    parts = list(FirstState(state, frozenset()).parts(4))
+    parts = list(FirstState(state, frozenset({ME})).parts(4, ME))
     incoming = Incoming(4)
     assert [incoming.take(part) for part in parts] == [None] * (len(parts) - 1) + [state]
 
 
 def test_first_state_is_refused_when_it_is_not_whole() -> None:
-    first, second = FirstState(bytes(PART_BYTES + 1), frozenset()).parts(4)
+    first, second = FirstState(bytes(PART_BYTES + 1), frozenset({ME})).parts(4, ME)
     with pytest.raises(errors.InvalidBatch, match="another generation"):
         Incoming(5).take(first)
     with pytest.raises(errors.InvalidBatch, match="digest"):
         Incoming(4).take(second)
+
+
+def test_who_has_left_is_told_only_that() -> None:
+    first = FirstState(b"all", frozenset({ME}), b"farewell", frozenset({NodeId("n2")}))
+    assert [part.data for part in first.parts(4, ME)] == [b"all"]
+    assert [part.data for part in first.parts(4, NodeId("n2"))] == [b"farewell"]
+    assert first.known_ids == {"n1", "n2"}
+
+
+def test_journal_is_blank_until_there_was_a_term() -> None:
+    disk = SimulatedDisk()
+    assert open_journal(disk, IDENTITY, ME, 0).is_blank
+    assert open_journal(disk, IDENTITY, ME, 0).is_blank, "started again, it is still"
+    voted(disk)
+    assert not open_journal(disk, IDENTITY, ME, 0).is_blank
+    begin(disk, 1)
+    assert not open_journal(disk, IDENTITY, ME, 1).is_blank, "it had a part in another"
+    begin_generation(disk, IDENTITY, ME, 2, b"state", is_blank=True)
+    joined = open_journal(disk, IDENTITY, ME, 2)
+    assert joined.is_blank
+    joined.setCurrentTerm(1, None)
+    assert not open_journal(disk, IDENTITY, ME, 2).is_blank

@@ -36,8 +36,17 @@ class Taker:
     def on_peer(self, peer_id: str, what: Any) -> None:
         self.heard.append((peer_id, what))
 
+    known: set[str] = field(default_factory=set)
+    admissions: list[tuple[str, bool]] = field(default_factory=list)
+
     def on_report(self, peer_id: str, report: link.NodeReport) -> None:
         self.heard.append((peer_id, report))
+
+    def knows(self, peer_id: str) -> bool:
+        return peer_id in self.known
+
+    def on_admission(self, peer_id: str, *, is_known: bool) -> None:
+        self.admissions.append((peer_id, is_known))
 
 
 def secret_only(node_id: str) -> Security:
@@ -47,7 +56,9 @@ def secret_only(node_id: str) -> Security:
 class Pair:
     """n1 accepts, n2 dials."""
 
-    def __init__(self, security: Callable[[str], Security], silence_s: float) -> None:
+    def __init__(
+        self, security: Callable[[str], Security], silence_s: float, blank: frozenset[str]
+    ) -> None:
         self.addresses = {"n1": free_address(), "n2": free_address()}
         self.takers = {node_id: Taker() for node_id in self.addresses}
         self.networks = {
@@ -58,6 +69,7 @@ class Pair:
                 self.takers[node_id],
                 retry_s=0.01,
                 silence_s=silence_s,
+                is_blank=lambda node_id=node_id: node_id in blank,
             )
             for node_id in self.addresses
         }
@@ -70,9 +82,15 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    security: Callable[[str], Security] = secret_only, *, silence_s: float = 30.0
+    security: Callable[[str], Security] = secret_only,
+    *,
+    silence_s: float = 30.0,
+    blank: frozenset[str] = frozenset(),
+    known: frozenset[str] = frozenset(),
 ) -> AsyncIterator[Pair]:
-    both = Pair(security, silence_s)
+    both = Pair(security, silence_s, blank)
+    for taker in both.takers.values():
+        taker.known |= known
     try:
         for node_id, network in both.networks.items():
             await network.start(both.addresses[node_id])
@@ -137,6 +155,34 @@ async def test_partitioned_peers_do_not_connect() -> None:
         await until(lambda: both.is_open)
 
 
+@pytest.mark.parametrize("blank", ["n1", "n2"])
+async def test_blank_peer_is_told_that_nobody_knows_it(blank: str) -> None:
+    other = "n2" if blank == "n1" else "n1"
+    async with pair(blank=frozenset({blank})) as both:
+        await until(lambda: both.takers[blank].admissions[:1] == [(other, False)])
+        await until(lambda: both.is_open)
+        assert not both.takers[other].admissions
+
+
+@pytest.mark.parametrize("blank", ["n1", "n2"])
+async def test_blank_peer_is_told_that_it_is_known_and_has_no_connection(blank: str) -> None:
+    async with pair(blank=frozenset({blank}), known=frozenset({blank})) as both:
+        other = "n2" if blank == "n1" else "n1"
+        await until(lambda: (other, True) in both.takers[blank].admissions)
+        assert blank not in {peer for peer, _ in both.takers[other].heard}
+
+
+async def test_peer_that_has_taken_part_is_known_when_it_comes_back_blank() -> None:
+    blank: set[str] = set()
+    async with pair(blank=blank) as both:  # type: ignore[arg-type]
+        await until(lambda: both.is_open)
+        both.two.send("n1", RAW)
+        await until(lambda: ("n2", VOTE) in both.takers["n1"].heard)
+        blank.add("n2")
+        both.one._connections["n2"].close()
+        await until(lambda: ("n1", True) in both.takers["n2"].admissions)
+
+
 async def impostor(both: Pair) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Seal]:
     """A peer that knows the secret, and can now say anything to n1 as n2."""
     host, port = both.addresses["n1"].split(":")
@@ -163,7 +209,7 @@ async def impostor(both: Pair) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     ],
 )
 async def test_peer_is_cut_off_when_it_says_what_nobody_may(raw: bytes) -> None:
-    both = Pair(secret_only, 30.0)
+    both = Pair(secret_only, 30.0, frozenset())
     await both.one.start(both.addresses["n1"])
     reader, writer, seal = await impostor(both)
     writer.write(pack_frame(seal.close(RAW)))
@@ -179,7 +225,7 @@ async def test_peer_is_cut_off_when_it_says_what_nobody_may(raw: bytes) -> None:
     "raw", [pack_frame(b"unsealed, and long enough to hold a code"), b"\xff\xff\xff\xff"]
 )
 async def test_peer_is_cut_off_when_a_frame_is_forged_or_huge(raw: bytes) -> None:
-    both = Pair(secret_only, 30.0)
+    both = Pair(secret_only, 30.0, frozenset())
     await both.one.start(both.addresses["n1"])
     reader, writer, _ = await impostor(both)
     writer.write(raw)
@@ -255,7 +301,7 @@ async def test_peer_connects_though_strangers_hold_all_places(
 ) -> None:
     """Half a frame, or half of TLS's first record: neither gets further, or has to leave soon."""
     certificates = Certificates(tmp_path)
-    both = Pair(certificates.given_to if is_tls else secret_only, 60.0)
+    both = Pair(certificates.given_to if is_tls else secret_only, 60.0, frozenset())
     await both.one.start(both.addresses["n1"])
     hello = b"\x16\x03\x01\x02\x00\x01" if is_tls else (500).to_bytes(4, "little") + b"x"
     strangers = await crowd(both.addresses["n1"], 3 * STRANGER_COUNT_MAX, hello)
@@ -272,7 +318,7 @@ async def test_peer_connects_though_strangers_hold_all_places(
 
 
 async def test_stranger_is_cut_off_when_he_takes_his_time_for_tls(tmp_path: Path) -> None:
-    both = Pair(Certificates(tmp_path).given_to, 0.2)
+    both = Pair(Certificates(tmp_path).given_to, 0.2, frozenset())
     await both.one.start(both.addresses["n1"])
     host, port = both.addresses["n1"].split(":")
     reader, writer = await asyncio.open_connection(host, int(port))

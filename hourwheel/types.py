@@ -25,6 +25,8 @@ TopicQueue = NewType("TopicQueue", int)
 QUEUE_BITS: Final = 8
 QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS
 TOPIC_ID_MAX: Final = (1 << (32 - QUEUE_BITS)) - 1
+DISPATCH_TOPIC: Final = "%DISPATCH%"
+"""One of the cluster's own, with nothing in it: while it is paused, pending messages wait."""
 SEQUENCE_MAX: Final = (1 << 63) - 1
 DUE_MS_MAX: Final = (1 << 53) - 1
 """No instant beyond this is ever stored: exact in every language, far past any horizon."""

@@ -11,6 +11,7 @@ from hourwheel.cli import (
     consume,
     damage,
     dead_letters,
+    dispatch,
     members,
     pending,
     permissions,
@@ -50,6 +51,7 @@ app.add_typer(damage.damaged, name="damaged")
 app.add_typer(dead_letters.dead, name="dead")
 app.add_typer(permissions.access, name="access")
 app.add_typer(members.members, name="members")
+app.add_typer(dispatch.dispatch, name="dispatch")
 app.command()(cluster.status)
 app.command()(cluster.transfer)
 app.command()(cluster.drain)

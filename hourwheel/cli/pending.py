@@ -69,7 +69,7 @@ def list_pending(
         return
 
     async def command(admin: AsyncAdmin) -> None:
-        from_ms, to_ms = await _range(admin, from_, to)
+        from_ms, to_ms = await instants_of(admin, from_, to)
         shown = 0
         # One more than asked for tells whether there are more.
         page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
@@ -145,7 +145,7 @@ def cancel_pending(
         if is_rehearsal:
             await _show_count(output, admin, topic, wanted, from_, to)
             return None
-        from_ms, to_ms = await _range(admin, from_, to)
+        from_ms, to_ms = await instants_of(admin, from_, to)
         with output.errors.status("looking") as status:
 
             def tell(done: PendingCancelled) -> None:
@@ -184,7 +184,7 @@ async def _show_count(
     from_: When | None,
     to: When | None,
 ) -> None:
-    from_ms, to_ms = await _range(admin, from_, to)
+    from_ms, to_ms = await instants_of(admin, from_, to)
     count = await admin.count_pending(topic, wanted, from_ms=from_ms, to_ms=to_ms)
     facts = {
         "matching": count.matched_count,
@@ -194,7 +194,9 @@ async def _show_count(
     output.facts(f"pending in {topic}", facts)
 
 
-async def _range(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:
+async def instants_of(
+    admin: AsyncAdmin, from_: When | None, to: When | None
+) -> tuple[int, int]:
     """Instants; delays are counted from the cluster's clock. No end: 0."""
     clock_ms = 0
     if any(one is not None and one.delay_ms is not None for one in (from_, to)):

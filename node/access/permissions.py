@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from hourwheel import limits
+from hourwheel.types import DISPATCH_TOPIC
 from node.contracts.access import CLUSTER, WILDCARD, Operation, Resource, ResourceKind
 from storage.views.catalog import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -33,7 +34,12 @@ class Rule(NamedTuple):
 
 
 def topic_resource(name: str) -> Resource:
-    """What a topic belongs to: itself, or the group whose retries or dead letters it has."""
+    """What a topic belongs to: itself, or the group whose retries or dead letters it has.
+
+    That by which dispatching is paused belongs to the cluster.
+    """
+    if name == DISPATCH_TOPIC:
+        return CLUSTER
     if name.startswith(DEAD_LETTER_PREFIX):
         return group_resource(name.removeprefix(DEAD_LETTER_PREFIX))
     if name.startswith(RETRY_PREFIX):

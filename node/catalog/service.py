@@ -13,7 +13,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.internal.v1.state_pb2 import ConfigChange
-from hourwheel.types import GroupId, TopicId, topic_queue
+from hourwheel.types import DISPATCH_TOPIC, GroupId, TopicId, topic_queue
 from node.catalog.changes import (
     DefaultsConfig,
     check_room,
@@ -245,8 +245,10 @@ class CatalogService:
         """See EnginePort. The topic is an operator's from then on."""
         async with self._lock:
             await self._settle_changes()
+            if name == DISPATCH_TOPIC:
+                await asyncio.gather(*self._internal_topic(name)[1])
             found = self._catalog.get_topic(name)
-            if found.internal:
+            if found.internal and name != DISPATCH_TOPIC:
                 raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
             check_version(found.version, update)
             changed = replace(found, automatic=False, version=self._next_version(), **given(update))

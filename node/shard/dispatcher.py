@@ -80,14 +80,14 @@ class Dispatcher:
         self._slow_commit_ms = max(slow_ms, self._slow_commit_ms * _SLOW_KEPT)
 
     def plan(self, views: Views, now_ms: int) -> bytes | None:
-        """The next DISPATCH batch, unstamped, or None while nothing is due within the lead.
+        """The next DISPATCH batch, unstamped, or None: nothing is due within the lead, or paused.
 
         The range may reach over units that are published while the record is in flight: what it
         releases is decided where it stands in the log.
         """
         after = self.append_cursor
         target = Key(now_ms + self.lead_ms, SEQUENCE_MAX)
-        if target <= after or now_ms < self._not_before_ms:
+        if target <= after or now_ms < self._not_before_ms or views.catalog.is_dispatch_paused:
             return None
         if now_ms - self._planned_ms > _CALM_MS:
             self._limit = self._first_limit
@@ -111,6 +111,8 @@ class Dispatcher:
         self._not_before_ms = 0
 
     def next_wakeup_ms(self, views: Views) -> int | None:
-        """When to plan again, or None while nothing is pending."""
+        """When to plan again, or None while nothing is pending, or all of it is paused."""
+        if views.catalog.is_dispatch_paused:
+            return None
         due = views.wheel.next_pending_ms(self.append_cursor)
         return None if due is None else max(due - self.lead_ms, self._not_before_ms)

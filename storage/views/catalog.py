@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.limits import NAME_BYTES_MAX
-from hourwheel.types import QUEUE_COUNT_MAX, TOPIC_ID_MAX, GroupId, TopicId
+from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, TOPIC_ID_MAX, GroupId, TopicId
 from storage.views.catalog_items import Group, Subscription, Topic
 from storage.views.digest import Hasher, feed_numbers
 
@@ -181,6 +181,15 @@ class Catalog:
         if topic is None:
             raise errors.UnknownTopic(f"there is no topic {name[:200]!r}", topic=name[:200])
         return topic
+
+    @property
+    def is_dispatch_paused(self) -> bool:
+        """Whether pending messages wait, due or not, until an operator lets them go.
+
+        Advice to the master, as each pause: apply does not look at it.
+        """
+        topic = self._topic_by_name.get(DISPATCH_TOPIC)
+        return topic is not None and topic.is_paused
 
     def find_topic_by_id(self, topic_id: int) -> Topic | None:
         """The topic of a number, unless it was deleted."""

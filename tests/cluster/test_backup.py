@@ -8,8 +8,9 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from hourwheel import AsyncConsumer, AsyncProducer, Message
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import DISPATCH_TOPIC
 from hourwheel.v1 import consumer_pb2, consumer_pb2_grpc
 from node.tools.backup import command, restore_command
 from node.tools.local_cluster.nodes import LocalCluster
@@ -85,7 +86,11 @@ async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
     )
     assert [one["damaged"] for one in await commands.backup("verify", folder)] == [[], []]
 
-    for overdue, expected in (("release", [b"now", b"now", b"soon"]), ("discard", [b"now"] * 2)):
+    for overdue, expected in (
+        ("release", [b"now", b"now", b"soon"]),
+        ("hold", [b"now", b"now", b"soon"]),
+        ("discard", [b"now"] * 2),
+    ):
         new = tmp_path / overdue
         found = await commands.restore(
             *("--from", folder, "--backup", taken["backup"], "--to", new, "--overdue", overdue)
@@ -94,7 +99,14 @@ async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
         assert found["discarded_count"] == 3 - len(expected)
         assert found["pending_count"] == 300 + len(expected) - 2
         async with EmbeddedNode(new, SMALL) as node:
-            assert await consume(node.address, len(expected)) == expected
+            if overdue == "hold":
+                assert await consume(node.address, 2) == expected[:2]
+                async with AsyncAdmin(node.address) as admin:
+                    assert (await admin.status()).shards[0].pending_count == 301
+                    await admin.update_topic(DISPATCH_TOPIC, is_paused=False)
+                assert await consume(node.address, 1) == expected[2:]
+            else:
+                assert await consume(node.address, len(expected)) == expected
             async with grpc.aio.insecure_channel(node.address) as channel:
                 stub = consumer_pb2_grpc.ConsumerServiceStub(channel)
                 old = consumer_pb2.AckRequest(group="g", receipts=receipts)

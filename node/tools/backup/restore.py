@@ -4,7 +4,8 @@
     --> shard-0.restoring: each file verified, written with the new cluster's id, durable
     --> the log cut to the moment that is asked for
     --> opened as at any start: each batch behind the checkpoint is verified and applied
-    --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue, if that is wanted
+    --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue, if that is wanted,
+        or the pause by which it waits
     --> shard-0, then node.meta
 
 No node starts on a directory that has a folder of a shard and no `node.meta`: one that was left
@@ -14,17 +15,28 @@ What it writes is a function of the backup and of `RestorePlan`. So the nodes of
 be restored one by one, with the same plan but for their ids, and have the same log.
 """
 
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import CANCEL_ROW, Kind, RecordBatch, Stamp, build_rows, stamp
+from hourwheel.formats.record_batch import (
+    CANCEL_ROW,
+    Kind,
+    RecordBatch,
+    Stamp,
+    build_blob,
+    build_rows,
+    stamp,
+)
+from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.outcomes import CancelOutcome
-from hourwheel.types import SEQUENCE_MAX, Epoch, Key, NodeId
+from hourwheel.types import DISPATCH_TOPIC, SEQUENCE_MAX, Epoch, Key, NodeId
 from node.replica.mastership import opening_records
 from node.shard.checkpoint import ShardPlace
 from node.shard.job_planner import RetentionConfig
@@ -47,6 +59,7 @@ from storage.files.file_header import (
 )
 from storage.log.commit_log import CommitLog, LogConfig
 from storage.log.epoch_file import EpochFile
+from storage.views.catalog_items import Topic
 from storage.views.unit import pick
 from timewheel.range_scan import RangeScan
 
@@ -67,6 +80,8 @@ _FOR_EVER: Final = RetentionConfig(retention_ms=1 << 50)
 class Overdue(StrEnum):
     """What becomes of messages that fell due before the restore, and were not released."""
 
+    HOLD = "hold"
+    """If there are any, nothing that is pending is released until an operator says so."""
     RELEASE = "release"
     """They are released when the node starts, late as they are."""
     DISCARD = "discard"
@@ -93,6 +108,8 @@ class Restored:
 
     epoch: int
     pending_count: int
+    overdue_count: int
+    """That fell due before, and are still pending."""
     discarded_count: int
     log_end_offset: int
 
@@ -243,10 +260,16 @@ def _open_and_end(place: ShardPlace, master: str, plan: RestorePlan) -> Restored
             writer.append(one)
         writer.settle()
         discarded = writer.discard() if plan.overdue is Overdue.DISCARD else 0
+        overdue = writer.overdue_count()
+        was_paused = opened.shard.views.catalog.is_dispatch_paused
+        is_paused = plan.overdue is Overdue.HOLD and (overdue > 0 or was_paused)
+        if is_paused != was_paused:
+            writer.set_pause(is_paused=is_paused)
         views = opened.shard.views
         return Restored(
             epoch=epoch,
             pending_count=views.counters.pending,
+            overdue_count=overdue,
             discarded_count=discarded,
             log_end_offset=opened.shard.log.end_offset,
         )
@@ -301,20 +324,40 @@ class _Writer:
     def discard(self) -> int:
         """Cancel what is overdue; how many messages that were."""
         views = self._shard.views
-        scan = RangeScan(views.wheel, views.cursor.key, Key(self._now_ms, SEQUENCE_MAX))
         count = 0
+        for found in self._overdue():
+            for at in range(0, len(found), _CANCELLED_AT_ONCE):
+                part = found[at : at + _CANCELLED_AT_ONCE]
+                rows = np.zeros(len(part), CANCEL_ROW)
+                rows["due_ms"], rows["sequence"] = part["due_ms"], part["sequence"]
+                rows["epoch"] = views.epochs_of(np.ascontiguousarray(part["sequence"]))
+                self.append(RecordBatch(build_rows(Kind.CANCEL, rows)))
+                (outcomes,) = self.settle()
+                count += int(np.count_nonzero(outcomes == np.uint8(CancelOutcome.CANCELLED)))
+        return count
+
+    def overdue_count(self) -> int:
+        """How many messages are overdue."""
+        return sum(map(len, self._overdue()))
+
+    def _overdue(self) -> Iterator[NDArray[np.void]]:
+        """Units of messages that are overdue, some at a time."""
+        views = self._shard.views
+        scan = RangeScan(views.wheel, views.cursor.key, Key(self._now_ms, SEQUENCE_MAX))
         while not scan.is_done:
             for units in scan.step(_SCANNED_AT_ONCE):
                 # What a group gave back was released before, and is the group's to acknowledge.
                 first = units["attempt"] == 1
                 first &= ~views.tombstones.contains(np.ascontiguousarray(units["sequence"]))
-                found = pick(units, first)
-                for at in range(0, len(found), _CANCELLED_AT_ONCE):
-                    part = found[at : at + _CANCELLED_AT_ONCE]
-                    rows = np.zeros(len(part), CANCEL_ROW)
-                    rows["due_ms"], rows["sequence"] = part["due_ms"], part["sequence"]
-                    rows["epoch"] = views.epochs_of(np.ascontiguousarray(part["sequence"]))
-                    self.append(RecordBatch(build_rows(Kind.CANCEL, rows)))
-                    (outcomes,) = self.settle()
-                    count += int(np.count_nonzero(outcomes == np.uint8(CancelOutcome.CANCELLED)))
-        return count
+                yield pick(units, first)
+
+    def set_pause(self, *, is_paused: bool) -> None:
+        """Have all that is pending wait, or not."""
+        catalog = self._shard.views.catalog
+        found = catalog.find_topic(DISPATCH_TOPIC)
+        topic = found or Topic(catalog.next_topic_id, DISPATCH_TOPIC, 1, internal=True)
+        changed = replace(topic, is_paused=is_paused, version=self._shard.log.end_offset)
+        change = ConfigChange(put_topic=changed.config())
+        self.append(RecordBatch(build_blob(Kind.CONFIG, change.SerializeToString())))
+        (is_made,) = self.settle()
+        errors.invariant(bool(is_made), "the pause takes effect")

@@ -5,7 +5,7 @@ import json
 import secrets
 import sys
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -75,9 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--overdue",
-        required=True,
+        default=Overdue.HOLD.value,
         choices=[one.value for one in Overdue],
-        help="messages that fell due before now: release them when the node starts, or discard"
+        help="messages that fell due before now. hold, the default: if there are any, all that is"
+        " pending waits for `hourwheel dispatch resume`; release them when the node starts; discard"
         " (cancel) them",
     )
     parser.add_argument(
@@ -137,6 +138,7 @@ def _print(
         "now_ms": plan.now_ms,
         "epoch": restored.epoch,
         "pending_count": restored.pending_count,
+        "overdue_count": restored.overdue_count,
         "discarded_count": restored.discarded_count,
         "log_end_offset": restored.log_end_offset,
         "seconds": round(seconds, 3),
@@ -146,10 +148,22 @@ def _print(
         return
     sys.stdout.write(
         f"restored {backup_id} into {parsed.to} in {facts['seconds']} s: "
-        f"{restored.pending_count:,} pending, {restored.discarded_count:,} discarded\n"
+        f"{restored.pending_count:,} pending, {restored.overdue_count:,} of them overdue,"
+        f" {restored.discarded_count:,} discarded\n"
+        f"{_held(plan, restored)}"
         f"node {plan.node_id} of cluster {plan.cluster_id.hex()}, epoch {restored.epoch}\n"
         f"for each other node of that cluster, into a directory of its own: --backup {backup_id}"
         f" --cluster-id {plan.cluster_id.hex()} --now {plan.now_ms} --overdue {plan.overdue}"
         f"{'' if plan.until_ms is None else f' --until {plan.until_ms}'} --node ITS_ID; and"
         f" cluster.id = '{plan.cluster_id.hex()}' in the configuration of all\n"
+    )
+
+
+def _held(plan: RestorePlan, restored: Restored) -> str:
+    if plan.overdue is not Overdue.HOLD or not restored.overdue_count:
+        return ""
+    when = datetime.fromtimestamp(plan.now_ms / _MS, UTC).isoformat(timespec="milliseconds")
+    return (
+        "what is pending waits. When the node serves: hourwheel dispatch resume, to release what"
+        f" is overdue, or hourwheel dispatch resume --discard-before {when}\n"
     )

@@ -16,7 +16,7 @@ from hourwheel.v1 import (
 )
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from node.access.permissions import RULES, Rule, group_resource, topic_resource
-from node.contracts.access import Operation, Resource, ResourceKind
+from node.contracts.access import CLUSTER, Operation, Resource, ResourceKind
 
 FILES = (access_pb2, admin_pb2, broker_pb2, consumer_pb2, lookup_pb2, session_pb2)
 METHODS = {
@@ -69,6 +69,7 @@ def test_batch_of_many_topics_needs_the_permission_on_each() -> None:
         ("%DLQ%billing", group_resource("billing")),
         ("%RETRY%billing|orders", group_resource("billing")),
         ("%RETRY%a%7Cb|orders", group_resource("a|b")),
+        ("%DISPATCH%", CLUSTER),
         ("%other", Resource(ResourceKind.TOPIC, "%other")),
     ],
 )

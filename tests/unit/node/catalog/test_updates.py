@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
+from hourwheel.types import DISPATCH_TOPIC
 from node.contracts.broker import CatalogUpdate, GroupSettings
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
@@ -166,3 +167,19 @@ async def test_change_whose_caller_has_gone_counts_for_the_next(tmp_path: Path) 
         with pytest.raises(errors.FailedPrecondition):
             await within(world.engine.update_topic("orders", late))
         assert world.topics()[0].description == "first"
+
+
+async def test_paused_dispatch_keeps_what_is_due_until_it_is_resumed(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        paused, resumed = CatalogUpdate(is_paused=True), CatalogUpdate(is_paused=False)
+        assert (await within(world.engine.update_topic(DISPATCH_TOPIC, paused))).is_paused
+        await world.publish(world.now_ms + 100)
+        await world.publish(world.now_ms)
+        assert await world.receive() is not None, "what is due when it is published never waits"
+        world.advance(5_000)
+        await let_others_run()
+        await world.restart()
+        await let_others_run()
+        assert world.engine.status().pending_count == 1
+        await within(world.engine.update_topic(DISPATCH_TOPIC, resumed))
+        await until(lambda: world.engine.status().pending_count == 0)

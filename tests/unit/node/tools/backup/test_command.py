@@ -32,9 +32,9 @@ def test_a_folder_that_is_not_there_is_said(
     assert not Path(to).exists()
 
 
-def test_what_becomes_of_overdue_messages_has_to_be_said(tmp_path: Path) -> None:
+def test_what_is_not_understood_is_refused(tmp_path: Path) -> None:
     arguments = ["--from", str(tmp_path), "--to", str(tmp_path / "new")]
-    for wrong in ([], ["--overdue", "hold"], [*RESTORE, "--until", "2026-11-23T08:00:00"]):
+    for wrong in (["--overdue", "keep"], [*RESTORE, "--until", "2026-11-23T08:00:00"]):
         with pytest.raises(SystemExit) as ended:
             restore_command.main([*arguments, *wrong])
         assert ended.value.code == 2

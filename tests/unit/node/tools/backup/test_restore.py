@@ -7,10 +7,14 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
+from node.shard.checkpoint import ShardPlace
+from node.shard.dispatcher import DispatchConfig, Dispatcher
 from node.shard.node_meta import NODE_META, open_node_meta
+from node.tools.backup.capture import capture
 from node.tools.backup.manifest import Piece
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import EPOCHS_SKIPPED, Overdue, choose_backup, restore
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.backup_world import (
     NEW_CLUSTER,
@@ -23,8 +27,9 @@ from tests.support.backup_world import (
     plan_of,
     restored,
 )
+from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
-from tests.support.snapshot_world import age, live
+from tests.support.snapshot_world import CONFIG, age, live
 from timewheel.levels import HOUR_MS
 
 
@@ -70,6 +75,42 @@ def test_discarding_cancels_what_is_overdue_and_nothing_else(seed: int) -> None:
     left = keys_of(opened_of(disk).shard.views.pending_units())
     assert left == [key for key in keys_of(pending) if key not in late]
     assert found.discarded_count == len(late)
+
+
+def test_what_is_overdue_waits_where_there_is_any() -> None:
+    world, folder = lived(4), SimulatedDisk()
+    world.publish([world.now_ms + HOUR_MS])
+    world.commit()
+    pending = world.shard.views.pending_units()
+    taken = back_up(world, folder)
+    world.now_ms += 3 * HOUR_MS
+    late = overdue_keys(pending, world.now_ms)
+    found, disk = restored(folder, taken.backup_id, plan_of(world, Overdue.HOLD))
+    assert (found.overdue_count, found.discarded_count) == (len(late), 0)
+    views = opened_of(disk).shard.views
+    assert views.catalog.is_dispatch_paused
+    assert keys_of(views.pending_units()) == keys_of(pending)
+    dispatcher = Dispatcher(DispatchConfig(), views.cursor.key)
+    assert dispatcher.plan(views, world.now_ms) is None
+    assert dispatcher.next_wakeup_ms(views) is None
+    views.check()
+
+    held = ShardPlace(disk, "shard-0", Identity(NEW_CLUSTER, 0))
+    again = capture(held, Repository(folder), node_id="n", made_ms=1, pace=lambda _: None)
+    for overdue in Overdue:
+        found, disk = restored(folder, again.backup_id, plan_of(world, overdue))
+        is_held = opened_of(disk).shard.views.catalog.is_dispatch_paused
+        assert is_held == (overdue is Overdue.HOLD)
+
+
+def test_nothing_waits_where_nothing_is_overdue() -> None:
+    world, folder = ShardWorld(SimulatedDisk(), CONFIG), SimulatedDisk()
+    world.publish([world.now_ms + HOUR_MS])
+    world.commit()
+    taken = back_up(world, folder)
+    found, disk = restored(folder, taken.backup_id, plan_of(world, Overdue.HOLD))
+    assert (found.overdue_count, found.pending_count) == (0, 1)
+    assert not opened_of(disk).shard.views.catalog.is_dispatch_paused
 
 
 def test_two_nodes_that_are_restored_by_one_plan_have_the_same_log() -> None:

@@ -314,8 +314,9 @@ def _ends(
 
 def _let_in(history: History, bounds: Bounds) -> Iterator[Violation]:
     """I11: what is asked for when a grant is gone is refused, until there is another one."""
-    ends = [change.requested_ms for change in history.grant_changes[1:]] + [inf]
-    for change, end_ms in zip(history.grant_changes, ends, strict=True):
+    changes = history.grant_changes
+    for at, change in enumerate(changes):
+        end_ms = changes[at + 1].requested_ms if at + 1 < len(changes) else inf
         if change.is_allowed:
             continue
         begin_ms = change.answered_ms + bounds.revoked_ms

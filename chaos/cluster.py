@@ -150,8 +150,9 @@ class Cluster:
             sections |= self.principals.sections(files.tls_certificate_file, files.tls_key_file)
         sections["console"] = {"listen": "", **self._values.get("console", {})}
         if len(named) > 1:
-            is_secret = files is None or not self.network.is_tls
-            trust = {"secret_file": str(self._shared_secret)} if is_secret else files._asdict()
+            trust = {"secret_file": str(self._shared_secret)}
+            if files is not None and self.network.is_tls:
+                trust = files._asdict()
             sections["cluster"] = {
                 "nodes": " ".join(f"{peer}={at.text}" for peer, at in seen.items()),
                 "data_listen": listens.data,

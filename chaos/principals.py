@@ -11,9 +11,10 @@ import asyncio
 import secrets
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -95,13 +96,9 @@ class Principals:
         addresses = list(nodes)
         async with asyncio.timeout(hang_s), AsyncAdmin(addresses, **self.options(ADMIN)) as admin:
             for name in (LOAD, GUEST):
-                await _until_done(lambda name=name: admin.put_user(name, self.secrets[name]))
+                await _until_done(partial(admin.put_user, name, self.secrets[name]))
             for kind, resource, allowed in _LOAD_GRANTS:
-                await _until_done(
-                    lambda kind=kind, resource=resource, allowed=allowed: admin.grant(
-                        LOAD, allowed, kind, resource
-                    )
-                )
+                await _until_done(partial(admin.grant, LOAD, allowed, kind, resource))
             for address in addresses:
                 async with AsyncAdmin(address, **self.options(LOAD)) as load:
                     await _until_done(load.members)
@@ -127,14 +124,14 @@ class GuestGrant:
     async def give(self) -> None:
         """Until somebody says that it is given."""
         requested_ms = self._clock.wall_ms()
-        await _until_done(lambda: self._admin.grant(GUEST, ["publish"], "topic", self._topic))
+        await _until_done(partial(self._admin.grant, GUEST, ["publish"], "topic", self._topic))
         self._note(requested_ms, is_allowed=True)
 
     async def take(self) -> None:
         """Until somebody says that it is gone."""
         requested_ms = self._clock.wall_ms()
         with suppress(errors.NotFound):  # it went with a call whose answer was lost
-            await _until_done(lambda: self._admin.revoke(GUEST, "topic", self._topic))
+            await _until_done(partial(self._admin.revoke, GUEST, "topic", self._topic))
         self._note(requested_ms, is_allowed=False)
 
     def _note(self, requested_ms: float, *, is_allowed: bool) -> None:

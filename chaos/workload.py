@@ -134,9 +134,7 @@ class Workload:
                 administrator = await clients.enter_async_context(
                     AsyncAdmin(self.servers, **self.options(ADMIN))
                 )
-                self.guest_grant = GuestGrant(
-                    administrator, GUEST_TOPIC, self.history, self._clock
-                )
+                self.guest_grant = GuestGrant(administrator, GUEST_TOPIC, self.history, self._clock)
                 self._producing.append(tasks.create_task(self._publish_as_guest(as_guest)))
             yield self
             for task in (*background, *self._producing):
@@ -299,9 +297,7 @@ class Workload:
             request = _request_of(GUEST_TOPIC, serials, times, is_delay=is_delay)
             requested_ms, is_ok = self._clock.wall_ms(), True
             try:
-                answer = await channel.call(
-                    _PUBLISH_ONCE, request, timeout_ms=self.hang_s * 1_000
-                )
+                answer = await channel.call(_PUBLISH_ONCE, request, timeout_ms=self.hang_s * 1_000)
             except errors.HourwheelError as error:
                 is_ok = False
                 self._fail(serials, error)

@@ -194,9 +194,7 @@ async def _show_count(
     output.facts(f"pending in {topic}", facts)
 
 
-async def instants_of(
-    admin: AsyncAdmin, from_: When | None, to: When | None
-) -> tuple[int, int]:
+async def instants_of(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:
     """Instants; delays are counted from the cluster's clock. No end: 0."""
     clock_ms = 0
     if any(one is not None and one.delay_ms is not None for one in (from_, to)):

@@ -139,7 +139,7 @@ class ClusterControl:
         boot_id: bytes,
         *,
         on_state: Callable[[ControlState], None],
-        on_lost: Callable[[], None],
+        on_lost: Callable[[errors.HourwheelError], None],
         retry_s: float = _AGAIN_S,
         make_client: Callable[..., ControlClient] = ControlClient,
     ) -> None:
@@ -150,7 +150,7 @@ class ClusterControl:
             cluster_id: 16 bytes.
             boot_id: of this start of the node.
             on_state: called with each new state, once the node is registered.
-            on_lost: called when the process is gone or silent.
+            on_lost: called with the reason when the process is gone or silent.
             retry_s: between two attempts to register.
             make_client: makes the link to the process.
         """
@@ -235,12 +235,15 @@ class ClusterControl:
 
     async def _note_end(self) -> None:
         """Say that the process is gone, and how it has ended, where it has."""
+        error: errors.HourwheelError = errors.Unavailable("the control process is gone")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_S):
                 code = await self._process.wait()
                 self.ends.note(code)
                 _log.error("control_process_ended", exit_code=code, ends=self.ends.count)
-        self._on_lost()
+                if code == EXIT_CANNOT_START:  # the cluster has no place for this node any more
+                    error = errors.ConfigError("the control process gave up: see its words above")
+        self._on_lost(error)
 
     async def register(self, *, is_sound: bool, seen: wire.SeenEpoch) -> None:
         """Register this node, however long it takes to find a majority."""

@@ -108,7 +108,7 @@ class ClusterRuntime:
             self.cluster_id,
             self.boot_id,
             on_state=self._on_state,
-            on_lost=self._on_control_lost,
+            on_lost=self._failure.report,
         )
         self._addresses = {node: addresses.data for node, addresses in self._nodes.items()}
         self._dialer = Dialer(self._trust, self._addresses)
@@ -267,9 +267,6 @@ class ClusterRuntime:
                 self._nodes.pop(node, None)
         if self.member is not None:
             self.member.on_state(state)
-
-    def _on_control_lost(self) -> None:
-        self._failure.report(errors.Unavailable("the control process is gone"))
 
     async def transfer_mastership(self, timeout_s: float = _TRANSFER_S) -> None:
         """Have another node take over, if this one is the master and another can.

@@ -128,8 +128,10 @@ async def serve(
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
     if node.failure.found.done():
-        _log.critical("node_failed", **logs.fields_of(node.failure.found.result()))
-        code = EXIT_FAILURE
+        failed = node.failure.found.result()
+        _log.critical("node_failed", **logs.fields_of(failed))
+        # A node that has left its cluster is not to be started again.
+        code = EXIT_CONFIG if isinstance(failed, errors.StartupError) else EXIT_FAILURE
     if code is None:
         return EXIT_OK
     logs.flush()

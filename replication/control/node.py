@@ -37,6 +37,7 @@ from replication.control_state.state import (
 from replication.control_state.state_change import change_of, whole
 from replication.raft.codec import Message
 from replication.raft.generations import begin_generation
+from replication.raft.handshake import Session
 from replication.raft.raft_node import RaftStatus
 from storage.files.disk import Disk
 from storage.files.file_header import Identity
@@ -286,9 +287,13 @@ class ControlNode:
         self._is_advancing = True
         self._spawn(self._advance(first))
 
-    def knows(self, peer_id: NodeId) -> bool:
-        """See PeerHandler. Who is registered has taken part."""
-        return peer_id in self.group.state.nodes
+    def knows(self, session: Session) -> bool:
+        """See PeerHandler."""
+        try:
+            return self.group.knows(session)
+        except errors.Internal as error:
+            self.on_death(error)
+            raise errors.PeerRefused("this node's disk has failed") from error
 
     def on_admission(self, peer_id: NodeId, *, is_known: bool) -> None:
         """See PeerHandler."""

@@ -21,6 +21,7 @@ from replication.raft.adapter import ControlMachine, GenerationEnded, RaftAdapte
 from replication.raft.admission import Admission
 from replication.raft.first_states import FirstState
 from replication.raft.handshake import Identity as PeerIdentity
+from replication.raft.handshake import Session
 from replication.raft.journal import RaftJournal
 from replication.raft.peers import PeerHandler, PeerNetwork
 from replication.raft.raft_node import RaftNode, RaftStatus
@@ -127,7 +128,7 @@ class RaftGroup:
             config.security(self.peers.values()),
             handler,
             first=origin.first,
-            is_blank=lambda: self.has_no_part,
+            journal=lambda: (self._journal_id, self.has_no_part),
         )
         self._listen = config.listen
         self._journal: RaftJournal | None = None
@@ -183,6 +184,22 @@ class RaftGroup:
     def has_no_part(self) -> bool:
         """It began with nothing, and has neither voted nor acknowledged anything in its life."""
         return self._journal is None or self._journal.is_blank
+
+    @property
+    def _journal_id(self) -> bytes:
+        return b"" if self._journal is None else self._journal.journal_id
+
+    def knows(self, session: Session) -> bool:
+        """See PeerHandler. Who is registered has taken part.
+
+        Raises:
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        if session.is_blank and session.peer_id in self.state.nodes:
+            return True
+        if self._journal is None or not session.journal_id:
+            return False
+        return not self._journal.meet(session.peer_id, session.journal_id)
 
     @property
     def status(self) -> RaftStatus:

@@ -1,16 +1,17 @@
 """Whether a voter that begins with nothing may vote, and acknowledge entries. Pure.
 
 It may be new. Or it was a voter, and has lost its disk: then it may have voted in this very term,
-and others may have counted entries as safe that it had acknowledged. It cannot know, and others do.
-So it takes no part until so many others have said that they have never heard of it, that any
-majority which it may have been part of has one of them:
+and others may have counted entries as safe that it had acknowledged. It cannot know, and others do:
+each journal has an id, and who says that it does not know a voter notes the id of its journal
+first. So it takes no part until more than half of the others have said so: any two such sets have a
+node in common, the set of its former life and that of this one.
 
-    voters   a majority   others in it, at least   must have said so
-         1            1                        0                   0
-         3            2                        1                   2 of 2
-         5            3                        2                   3 of 4
+    voters   must have said so
+         1   0
+         3   2 of 2
+         5   3 of 4
 
-One of them that knows it is enough to end it.
+One that knows it is enough to end it.
 """
 
 from hourwheel.types import NodeId
@@ -18,8 +19,8 @@ from hourwheel.types import NodeId
 
 def words_needed(voter_count: int) -> int:
     """How many others must have said that they do not know it."""
-    majority = voter_count // 2 + 1
-    return min(voter_count - 1, voter_count - majority + 1)
+    other_count = voter_count - 1
+    return min(other_count, other_count // 2 + 1)
 
 
 class Admission:

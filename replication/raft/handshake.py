@@ -40,6 +40,8 @@ class Identity(NamedTuple):
     """Of the voters that one is, or wants to be, one of."""
     is_blank: bool = False
     """One began with nothing, and has taken no part in it: see replication/raft/admission.py."""
+    journal_id: bytes = b""
+    """Of one's journal."""
 
 
 class Seal:
@@ -86,6 +88,8 @@ class Session:
     """The peer only asks whether there is a later generation."""
     is_blank: bool = False
     """The peer began with nothing, and has taken no part."""
+    journal_id: bytes = b""
+    """Of the peer's journal; empty: it has none, or does not say."""
     admits: bool = False
     """The peer says whether it knows those who are blank. Older ones do not."""
 
@@ -149,6 +153,7 @@ class Handshake:
             hello.generation,
             dialler.is_inquiry,
             hello.is_blank,
+            hello.journal_id,
             hello.admits,
         )
 
@@ -185,6 +190,7 @@ class Handshake:
             hello.generation,
             hello.is_inquiry,
             hello.is_blank,
+            hello.journal_id,
             hello.admits,
         )
 
@@ -199,6 +205,7 @@ class Handshake:
             nonce=self._nonce,
             generation=self._identity.generation,
             is_blank=self._identity.is_blank,
+            journal_id=self._identity.journal_id,
             admits=True,
         )
 

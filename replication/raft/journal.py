@@ -16,6 +16,8 @@ On a full disk it goes on (docs/decisions/0020-the-control-plane-on-a-full-disk.
 their room beforehand, and what finds none all the same raises DiskFull, and has changed nothing.
 """
 
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Self, overload
@@ -41,12 +43,13 @@ META: Final = "meta"
 """What was before `vote`."""
 COMMAND_ROOM_BYTES: Final = 4 * COMMAND_BYTES_MAX
 """What commands leave of the room: for the first entries of leaders, and for followers."""
+JOURNAL_ID_BYTES: Final = 16
 _FIRST_ENTRY_BYTES: Final = 128
 """More than a record of NOOP has."""
 
 
 class RaftJournal(Journal):  # type: ignore[misc]
-    """See the top of this file. The tick thread only.
+    """See the top of this file. The tick thread only, but for `meet`.
 
     Attributes:
         snapshot_file: where snapshots are kept.
@@ -66,6 +69,8 @@ class RaftJournal(Journal):  # type: ignore[misc]
         self._file = file
         self._vote_file = vote_file
         self._meta = meta
+        self._vote_lock = threading.Lock()
+        """Of `_meta` and its file."""
         self._is_vote_dirty = False
         self._commit_index = meta.commit_index
         self._hidden = 0  # entries at the end that PySyncObj has dropped in this message
@@ -114,6 +119,9 @@ class RaftJournal(Journal):  # type: ignore[misc]
         else:
             meta = cls._former_meta(disk, former_path, identity, node_id, file)
             vote_file = VoteFile.create(disk, path, identity, meta)
+        if not meta.journal_id:
+            meta.journal_id = new_journal_id()
+            vote_file.store(meta)
         if disk.exists(former_path):  # an older version must not find an old vote
             disk.remove(former_path)
             disk.sync_dir(directory)
@@ -177,9 +185,29 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     @property
     def is_blank(self) -> bool:
-        """It began with nothing, and has taken no part: no message of Raft ever left, as each is
-        of a term above 0, which is kept before."""
+        """It began with nothing, and has taken no part.
+
+        No message of Raft ever left: each is of a term above 0, which is kept before.
+        """
         return self._meta.began_blank and self._meta.term == 0
+
+    @property
+    def journal_id(self) -> bytes:
+        """Tells it from any other that its node may have had."""
+        return self._meta.journal_id
+
+    def meet(self, peer_id: NodeId, journal_id: bytes) -> bool:
+        """Note durably which journal a peer has. False: it had another one before.
+
+        Raises:
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        with self._vote_lock:
+            known = self._meta.met.get(peer_id)
+            if known is None:
+                self._meta.met[peer_id] = journal_id
+                self._vote_file.store(self._meta)
+            return known in {None, journal_id}
 
     # --- entries, as PySyncObj asks for them
 
@@ -287,8 +315,9 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     def setCurrentTerm(self, term: int, votedForNodeId: NodeId | None) -> None:  # noqa: N802, N803
         """Durable before the vote leaves: `sync` sees to that where there is no room now."""
-        self._meta.term = term
-        self._meta.voted_for = votedForNodeId or ""
+        with self._vote_lock:
+            self._meta.term = term
+            self._meta.voted_for = votedForNodeId or ""
         self._is_vote_dirty = True
         with suppress(errors.DiskFull):
             self._store_vote()
@@ -319,8 +348,9 @@ class RaftJournal(Journal):  # type: ignore[misc]
 
     def _store_vote(self) -> None:
         # The kept commit index never speaks of entries that are not durable: it grows after a sync.
-        self._meta.commit_index = self._commit_index
-        self._vote_file.store(self._meta)
+        with self._vote_lock:
+            self._meta.commit_index = self._commit_index
+            self._vote_file.store(self._meta)
         self._is_vote_dirty = False
 
     def _destroy(self) -> None:
@@ -330,6 +360,11 @@ class RaftJournal(Journal):  # type: ignore[misc]
         self.onOneSecondTimer()
         self._file.close()
         self._vote_file.close()
+
+
+def new_journal_id() -> bytes:
+    """For a journal that begins."""
+    return os.urandom(JOURNAL_ID_BYTES)
 
 
 def _check_owner(path: str, meta: pb.RaftMeta, node_id: NodeId) -> None:

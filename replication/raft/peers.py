@@ -68,8 +68,11 @@ class PeerHandler(Protocol):
     def on_generation(self, generation: int, state: bytes) -> None:
         """A peer tells how a later generation begins."""
 
-    def knows(self, peer_id: NodeId) -> bool:
-        """Whether a peer that says that it is new has been heard of."""
+    def knows(self, session: Session) -> bool:
+        """Whether a peer had another journal, or says that it is new and has been heard of.
+
+        Else it is known from now on, by the journal that it has.
+        """
 
     def on_admission(self, peer_id: NodeId, *, is_known: bool) -> None:
         """A peer says whether it has heard of this node, which has said that it is new."""
@@ -107,7 +110,7 @@ class PeerNetwork:
         handler: PeerHandler,
         *,
         first: FirstState | None = None,
-        is_blank: Callable[[], bool] = lambda: False,
+        journal: Callable[[], tuple[bytes, bool]] = lambda: (b"", False),
         retry_s: float = 0.3,
         silence_s: float = 2.0,
     ) -> None:
@@ -119,7 +122,7 @@ class PeerNetwork:
             security: how they are trusted.
             handler: takes what they say.
             first: what nodes of earlier generations are told; None: there is none.
-            is_blank: whether this node began with nothing, and has taken no part yet.
+            journal: the id of this node's, and whether it began with nothing and took no part.
             retry_s: between attempts to connect; less after a connection that has stood as long.
             silence_s: after that a connection is given up; also for connecting.
         """
@@ -129,7 +132,7 @@ class PeerNetwork:
         self._security = security
         self._handler = handler
         self._first = first
-        self._is_blank = is_blank
+        self._journal = journal
         self._took_part: set[NodeId] = set()
         """Peers that have sent messages of Raft."""
         self._retry_s = retry_s
@@ -302,8 +305,9 @@ class PeerNetwork:
         *,
         is_inquiry: bool,
     ) -> Session:
+        journal_id, is_blank = self._journal()
         handshake = Handshake(
-            self._identity._replace(is_blank=self._is_blank()),
+            self._identity._replace(is_blank=is_blank, journal_id=journal_id),
             frozenset(self._peers),
             os.urandom(NONCE_BYTES),
             secret=self._security.secret,
@@ -326,9 +330,11 @@ class PeerNetwork:
         """Tell a peer that is blank whether it is known; False: it is, so it has no more to say."""
         if not session.admits:  # of an older version: it will not say
             self._handler.on_admission(session.peer_id, is_known=False)
-        if not session.is_blank:
+        is_known = self._handler.knows(session) or (
+            session.is_blank and session.peer_id in self._took_part
+        )
+        if not (session.is_blank or is_known):
             return True
-        is_known = session.peer_id in self._took_part or self._handler.knows(session.peer_id)
         admission = raft_pb2.PeerAdmission(is_known=is_known)
         raw = raft_pb2.PeerFrame(admission=admission).SerializeToString()
         writer.write(pack_frame(session.outgoing.close(raw)))

@@ -84,6 +84,7 @@ class FakeBroker:
         """Whether it cancels by key; an older node answers nothing."""
         self.topic_count_max = limits.BATCH_TOPIC_COUNT_MAX
         """Of a batch; 0: as an older node."""
+        self.paused_topics: set[str] = set()
         self.refused_topics: set[str] = set()
         self.genes: dict[str, filter_pb2.GeneSpec] = {}
         """How topics want genes; one that is not here is content with any."""

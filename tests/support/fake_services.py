@@ -192,7 +192,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     def _topic(self, name: str) -> admin_pb2.Topic:
         gene = self._node.genes.get(name)
         settings = admin_pb2.TopicSettings(queue_count=self._node.topics[name], gene=gene)
-        return admin_pb2.Topic(name=name, settings=settings, released_count=5)
+        is_paused = name in self._node.paused_topics
+        return admin_pb2.Topic(name=name, settings=settings, released_count=5, is_paused=is_paused)
 
     async def CreateTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "CreateTopic", request, context)
@@ -205,6 +206,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         await arrive_or_abort(self._node, "UpdateTopic", request, context)
         topic = self._topic(request.name)
         _update(topic, request)
+        paused = self._node.paused_topics
+        (paused.add if topic.is_paused else paused.discard)(request.name)
         return admin_pb2.UpdateTopicResponse(topic=topic)
 
     async def UpdateGroup(self, request: Any, context: Any) -> Any:  # noqa: N802

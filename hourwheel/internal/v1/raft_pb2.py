@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hourwheel.internal.v1 import control_link_pb2 as hourwheel_dot_internal_dot_v1_dot_control__link__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n hourwheel/internal/v1/raft.proto\x12\x0chourwheel.v1\x1a(hourwheel/internal/v1/control_link.proto\"\x9d\x01\n\tPeerHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0cpeer_node_id\x18\x04 \x01(\t\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\x12\x12\n\ngeneration\x18\x07 \x01(\x04\x12\x12\n\nis_inquiry\x18\x08 \x01(\x08\"\x94\x04\n\tPeerFrame\x12\x35\n\x0crequest_vote\x18\x01 \x01(\x0b\x32\x1d.hourwheel.v1.RaftRequestVoteH\x00\x12\x37\n\rresponse_vote\x18\x02 \x01(\x0b\x32\x1e.hourwheel.v1.RaftResponseVoteH\x00\x12\x39\n\x0e\x61ppend_entries\x18\x03 \x01(\x0b\x32\x1f.hourwheel.v1.RaftAppendEntriesH\x00\x12\x36\n\rnext_node_idx\x18\x04 \x01(\x0b\x32\x1d.hourwheel.v1.RaftNextNodeIdxH\x00\x12\x37\n\rapply_command\x18\x05 \x01(\x0b\x32\x1e.hourwheel.v1.RaftApplyCommandH\x00\x12H\n\x16\x61pply_command_response\x18\x06 \x01(\x0b\x32&.hourwheel.v1.RaftApplyCommandResponseH\x00\x12\x33\n\x0btimeout_now\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.RaftTimeoutNowH\x00\x12*\n\x06report\x18\x08 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x12\x37\n\x0fgeneration_part\x18\t \x01(\x0b\x32\x1c.hourwheel.v1.GenerationPartH\x00\x42\x07\n\x05\x66rame\"B\n\x0eGenerationPart\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"N\n\x0fRaftRequestVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x16\n\x0elast_log_index\x18\x02 \x01(\x04\x12\x15\n\rlast_log_term\x18\x03 \x01(\x04\" \n\x10RaftResponseVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\"9\n\tRaftEntry\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\x04\"+\n\x0cRaftLogPlace\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\"D\n\x11RaftSnapshotChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08is_first\x18\x02 \x01(\x08\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\xc2\x01\n\x11RaftAppendEntries\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12,\n\x08previous\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.RaftLogPlace\x12(\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x31\n\x08snapshot\x18\x05 \x01(\x0b\x32\x1f.hourwheel.v1.RaftSnapshotChunk\"V\n\x0fRaftNextNodeIdx\x12\x15\n\rnext_node_idx\x18\x01 \x01(\x04\x12\r\n\x05reset\x18\x02 \x01(\x08\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\x0c\n\x04term\x18\x04 \x01(\x04\"K\n\x10RaftApplyCommand\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\x17\n\nrequest_id\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"q\n\x18RaftApplyCommandResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x12\n\x05\x65rror\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\tlog_index\x18\x03 \x01(\x04\x12\x10\n\x08log_term\x18\x04 \x01(\x04\x42\x08\n\x06_error\"\x1e\n\x0eRaftTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"R\n\x08RaftMeta\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x11\n\tvoted_for\x18\x02 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x0f\n\x07node_id\x18\x04 \x01(\t\"\x96\x01\n\x0cRaftSnapshot\x12\r\n\x05state\x18\x01 \x01(\x0c\x12%\n\x04last\x18\x02 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12)\n\x08previous\x18\x03 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x14\n\x0cis_installed\x18\x04 \x01(\x08\x12\x0f\n\x07padding\x18\x05 \x01(\x0c\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n hourwheel/internal/v1/raft.proto\x12\x0chourwheel.v1\x1a(hourwheel/internal/v1/control_link.proto\"\xd3\x01\n\tPeerHello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\x0c\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0cpeer_node_id\x18\x04 \x01(\t\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\r\n\x05proof\x18\x06 \x01(\x0c\x12\x12\n\ngeneration\x18\x07 \x01(\x04\x12\x12\n\nis_inquiry\x18\x08 \x01(\x08\x12\x10\n\x08is_blank\x18\t \x01(\x08\x12\x12\n\njournal_id\x18\n \x01(\x0c\x12\x0e\n\x06\x61\x64mits\x18\x0b \x01(\x08\"\xc6\x04\n\tPeerFrame\x12\x35\n\x0crequest_vote\x18\x01 \x01(\x0b\x32\x1d.hourwheel.v1.RaftRequestVoteH\x00\x12\x37\n\rresponse_vote\x18\x02 \x01(\x0b\x32\x1e.hourwheel.v1.RaftResponseVoteH\x00\x12\x39\n\x0e\x61ppend_entries\x18\x03 \x01(\x0b\x32\x1f.hourwheel.v1.RaftAppendEntriesH\x00\x12\x36\n\rnext_node_idx\x18\x04 \x01(\x0b\x32\x1d.hourwheel.v1.RaftNextNodeIdxH\x00\x12\x37\n\rapply_command\x18\x05 \x01(\x0b\x32\x1e.hourwheel.v1.RaftApplyCommandH\x00\x12H\n\x16\x61pply_command_response\x18\x06 \x01(\x0b\x32&.hourwheel.v1.RaftApplyCommandResponseH\x00\x12\x33\n\x0btimeout_now\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.RaftTimeoutNowH\x00\x12*\n\x06report\x18\x08 \x01(\x0b\x32\x18.hourwheel.v1.NodeReportH\x00\x12\x37\n\x0fgeneration_part\x18\t \x01(\x0b\x32\x1c.hourwheel.v1.GenerationPartH\x00\x12\x30\n\tadmission\x18\n \x01(\x0b\x32\x1b.hourwheel.v1.PeerAdmissionH\x00\x42\x07\n\x05\x66rame\"!\n\rPeerAdmission\x12\x10\n\x08is_known\x18\x01 \x01(\x08\"B\n\x0eGenerationPart\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"N\n\x0fRaftRequestVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x16\n\x0elast_log_index\x18\x02 \x01(\x04\x12\x15\n\rlast_log_term\x18\x03 \x01(\x04\" \n\x10RaftResponseVote\x12\x0c\n\x04term\x18\x01 \x01(\x04\"9\n\tRaftEntry\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0c\n\x04term\x18\x03 \x01(\x04\"+\n\x0cRaftLogPlace\x12\r\n\x05index\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\"D\n\x11RaftSnapshotChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08is_first\x18\x02 \x01(\x08\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\xc2\x01\n\x11RaftAppendEntries\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x14\n\x0c\x63ommit_index\x18\x02 \x01(\x04\x12,\n\x08previous\x18\x03 \x01(\x0b\x32\x1a.hourwheel.v1.RaftLogPlace\x12(\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x31\n\x08snapshot\x18\x05 \x01(\x0b\x32\x1f.hourwheel.v1.RaftSnapshotChunk\"V\n\x0fRaftNextNodeIdx\x12\x15\n\rnext_node_idx\x18\x01 \x01(\x04\x12\r\n\x05reset\x18\x02 \x01(\x08\x12\x0f\n\x07success\x18\x03 \x01(\x08\x12\x0c\n\x04term\x18\x04 \x01(\x04\"K\n\x10RaftApplyCommand\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\x0c\x12\x17\n\nrequest_id\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_request_id\"q\n\x18RaftApplyCommandResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x12\n\x05\x65rror\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\tlog_index\x18\x03 \x01(\x04\x12\x10\n\x08log_term\x18\x04 \x01(\x04\x42\x08\n\x06_error\"\x1e\n\x0eRaftTimeoutNow\x12\x0c\n\x04term\x18\x01 \x01(\x04\"\xd5\x01\n\x08RaftMeta\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12\x11\n\tvoted_for\x18\x02 \x01(\t\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x04\x12\x0f\n\x07node_id\x18\x04 \x01(\t\x12\x13\n\x0b\x62\x65gan_blank\x18\x05 \x01(\x08\x12\x12\n\njournal_id\x18\x06 \x01(\x0c\x12,\n\x03met\x18\x07 \x03(\x0b\x32\x1f.hourwheel.v1.RaftMeta.MetEntry\x1a*\n\x08MetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\x96\x01\n\x0cRaftSnapshot\x12\r\n\x05state\x18\x01 \x01(\x0c\x12%\n\x04last\x18\x02 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12)\n\x08previous\x18\x03 \x01(\x0b\x32\x17.hourwheel.v1.RaftEntry\x12\x14\n\x0cis_installed\x18\x04 \x01(\x08\x12\x0f\n\x07padding\x18\x05 \x01(\x0c\x42;\n\x15hourwheel.internal.v1P\x01Z hourwheel/internal/v1;internalv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,34 +33,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.internal.v1.raft_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025hourwheel.internal.v1P\001Z hourwheel/internal/v1;internalv1'
+  _globals['_RAFTMETA_METENTRY']._loaded_options = None
+  _globals['_RAFTMETA_METENTRY']._serialized_options = b'8\001'
   _globals['_PEERHELLO']._serialized_start=93
-  _globals['_PEERHELLO']._serialized_end=250
-  _globals['_PEERFRAME']._serialized_start=253
-  _globals['_PEERFRAME']._serialized_end=785
-  _globals['_GENERATIONPART']._serialized_start=787
-  _globals['_GENERATIONPART']._serialized_end=853
-  _globals['_RAFTREQUESTVOTE']._serialized_start=855
-  _globals['_RAFTREQUESTVOTE']._serialized_end=933
-  _globals['_RAFTRESPONSEVOTE']._serialized_start=935
-  _globals['_RAFTRESPONSEVOTE']._serialized_end=967
-  _globals['_RAFTENTRY']._serialized_start=969
-  _globals['_RAFTENTRY']._serialized_end=1026
-  _globals['_RAFTLOGPLACE']._serialized_start=1028
-  _globals['_RAFTLOGPLACE']._serialized_end=1071
-  _globals['_RAFTSNAPSHOTCHUNK']._serialized_start=1073
-  _globals['_RAFTSNAPSHOTCHUNK']._serialized_end=1141
-  _globals['_RAFTAPPENDENTRIES']._serialized_start=1144
-  _globals['_RAFTAPPENDENTRIES']._serialized_end=1338
-  _globals['_RAFTNEXTNODEIDX']._serialized_start=1340
-  _globals['_RAFTNEXTNODEIDX']._serialized_end=1426
-  _globals['_RAFTAPPLYCOMMAND']._serialized_start=1428
-  _globals['_RAFTAPPLYCOMMAND']._serialized_end=1503
-  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_start=1505
-  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_end=1618
-  _globals['_RAFTTIMEOUTNOW']._serialized_start=1620
-  _globals['_RAFTTIMEOUTNOW']._serialized_end=1650
-  _globals['_RAFTMETA']._serialized_start=1652
-  _globals['_RAFTMETA']._serialized_end=1734
-  _globals['_RAFTSNAPSHOT']._serialized_start=1737
-  _globals['_RAFTSNAPSHOT']._serialized_end=1887
+  _globals['_PEERHELLO']._serialized_end=304
+  _globals['_PEERFRAME']._serialized_start=307
+  _globals['_PEERFRAME']._serialized_end=889
+  _globals['_PEERADMISSION']._serialized_start=891
+  _globals['_PEERADMISSION']._serialized_end=924
+  _globals['_GENERATIONPART']._serialized_start=926
+  _globals['_GENERATIONPART']._serialized_end=992
+  _globals['_RAFTREQUESTVOTE']._serialized_start=994
+  _globals['_RAFTREQUESTVOTE']._serialized_end=1072
+  _globals['_RAFTRESPONSEVOTE']._serialized_start=1074
+  _globals['_RAFTRESPONSEVOTE']._serialized_end=1106
+  _globals['_RAFTENTRY']._serialized_start=1108
+  _globals['_RAFTENTRY']._serialized_end=1165
+  _globals['_RAFTLOGPLACE']._serialized_start=1167
+  _globals['_RAFTLOGPLACE']._serialized_end=1210
+  _globals['_RAFTSNAPSHOTCHUNK']._serialized_start=1212
+  _globals['_RAFTSNAPSHOTCHUNK']._serialized_end=1280
+  _globals['_RAFTAPPENDENTRIES']._serialized_start=1283
+  _globals['_RAFTAPPENDENTRIES']._serialized_end=1477
+  _globals['_RAFTNEXTNODEIDX']._serialized_start=1479
+  _globals['_RAFTNEXTNODEIDX']._serialized_end=1565
+  _globals['_RAFTAPPLYCOMMAND']._serialized_start=1567
+  _globals['_RAFTAPPLYCOMMAND']._serialized_end=1642
+  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_start=1644
+  _globals['_RAFTAPPLYCOMMANDRESPONSE']._serialized_end=1757
+  _globals['_RAFTTIMEOUTNOW']._serialized_start=1759
+  _globals['_RAFTTIMEOUTNOW']._serialized_end=1789
+  _globals['_RAFTMETA']._serialized_start=1792
+  _globals['_RAFTMETA']._serialized_end=2005
+  _globals['_RAFTMETA_METENTRY']._serialized_start=1963
+  _globals['_RAFTMETA_METENTRY']._serialized_end=2005
+  _globals['_RAFTSNAPSHOT']._serialized_start=2008
+  _globals['_RAFTSNAPSHOT']._serialized_end=2158
 # @@protoc_insertion_point(module_scope)

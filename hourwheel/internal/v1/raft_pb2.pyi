@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerHello(_message.Message):
-    __slots__ = ("version", "cluster_id", "node_id", "peer_node_id", "nonce", "proof", "generation", "is_inquiry")
+    __slots__ = ("version", "cluster_id", "node_id", "peer_node_id", "nonce", "proof", "generation", "is_inquiry", "is_blank", "journal_id", "admits")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,9 @@ class PeerHello(_message.Message):
     PROOF_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     IS_INQUIRY_FIELD_NUMBER: _ClassVar[int]
+    IS_BLANK_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_ID_FIELD_NUMBER: _ClassVar[int]
+    ADMITS_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster_id: bytes
     node_id: str
@@ -25,10 +28,13 @@ class PeerHello(_message.Message):
     proof: bytes
     generation: int
     is_inquiry: bool
-    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., node_id: _Optional[str] = ..., peer_node_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., generation: _Optional[int] = ..., is_inquiry: bool = ...) -> None: ...
+    is_blank: bool
+    journal_id: bytes
+    admits: bool
+    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., node_id: _Optional[str] = ..., peer_node_id: _Optional[str] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., generation: _Optional[int] = ..., is_inquiry: bool = ..., is_blank: bool = ..., journal_id: _Optional[bytes] = ..., admits: bool = ...) -> None: ...
 
 class PeerFrame(_message.Message):
-    __slots__ = ("request_vote", "response_vote", "append_entries", "next_node_idx", "apply_command", "apply_command_response", "timeout_now", "report", "generation_part")
+    __slots__ = ("request_vote", "response_vote", "append_entries", "next_node_idx", "apply_command", "apply_command_response", "timeout_now", "report", "generation_part", "admission")
     REQUEST_VOTE_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_VOTE_FIELD_NUMBER: _ClassVar[int]
     APPEND_ENTRIES_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +44,7 @@ class PeerFrame(_message.Message):
     TIMEOUT_NOW_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     GENERATION_PART_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_FIELD_NUMBER: _ClassVar[int]
     request_vote: RaftRequestVote
     response_vote: RaftResponseVote
     append_entries: RaftAppendEntries
@@ -47,7 +54,14 @@ class PeerFrame(_message.Message):
     timeout_now: RaftTimeoutNow
     report: _control_link_pb2.NodeReport
     generation_part: GenerationPart
-    def __init__(self, request_vote: _Optional[_Union[RaftRequestVote, _Mapping]] = ..., response_vote: _Optional[_Union[RaftResponseVote, _Mapping]] = ..., append_entries: _Optional[_Union[RaftAppendEntries, _Mapping]] = ..., next_node_idx: _Optional[_Union[RaftNextNodeIdx, _Mapping]] = ..., apply_command: _Optional[_Union[RaftApplyCommand, _Mapping]] = ..., apply_command_response: _Optional[_Union[RaftApplyCommandResponse, _Mapping]] = ..., timeout_now: _Optional[_Union[RaftTimeoutNow, _Mapping]] = ..., report: _Optional[_Union[_control_link_pb2.NodeReport, _Mapping]] = ..., generation_part: _Optional[_Union[GenerationPart, _Mapping]] = ...) -> None: ...
+    admission: PeerAdmission
+    def __init__(self, request_vote: _Optional[_Union[RaftRequestVote, _Mapping]] = ..., response_vote: _Optional[_Union[RaftResponseVote, _Mapping]] = ..., append_entries: _Optional[_Union[RaftAppendEntries, _Mapping]] = ..., next_node_idx: _Optional[_Union[RaftNextNodeIdx, _Mapping]] = ..., apply_command: _Optional[_Union[RaftApplyCommand, _Mapping]] = ..., apply_command_response: _Optional[_Union[RaftApplyCommandResponse, _Mapping]] = ..., timeout_now: _Optional[_Union[RaftTimeoutNow, _Mapping]] = ..., report: _Optional[_Union[_control_link_pb2.NodeReport, _Mapping]] = ..., generation_part: _Optional[_Union[GenerationPart, _Mapping]] = ..., admission: _Optional[_Union[PeerAdmission, _Mapping]] = ...) -> None: ...
+
+class PeerAdmission(_message.Message):
+    __slots__ = ("is_known",)
+    IS_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    is_known: bool
+    def __init__(self, is_known: bool = ...) -> None: ...
 
 class GenerationPart(_message.Message):
     __slots__ = ("generation", "data", "digest")
@@ -156,16 +170,29 @@ class RaftTimeoutNow(_message.Message):
     def __init__(self, term: _Optional[int] = ...) -> None: ...
 
 class RaftMeta(_message.Message):
-    __slots__ = ("term", "voted_for", "commit_index", "node_id")
+    __slots__ = ("term", "voted_for", "commit_index", "node_id", "began_blank", "journal_id", "met")
+    class MetEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     TERM_FIELD_NUMBER: _ClassVar[int]
     VOTED_FOR_FIELD_NUMBER: _ClassVar[int]
     COMMIT_INDEX_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_BLANK_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_ID_FIELD_NUMBER: _ClassVar[int]
+    MET_FIELD_NUMBER: _ClassVar[int]
     term: int
     voted_for: str
     commit_index: int
     node_id: str
-    def __init__(self, term: _Optional[int] = ..., voted_for: _Optional[str] = ..., commit_index: _Optional[int] = ..., node_id: _Optional[str] = ...) -> None: ...
+    began_blank: bool
+    journal_id: bytes
+    met: _containers.ScalarMap[str, bytes]
+    def __init__(self, term: _Optional[int] = ..., voted_for: _Optional[str] = ..., commit_index: _Optional[int] = ..., node_id: _Optional[str] = ..., began_blank: bool = ..., journal_id: _Optional[bytes] = ..., met: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class RaftSnapshot(_message.Message):
     __slots__ = ("state", "last", "previous", "is_installed", "padding")

@@ -4,8 +4,8 @@
     --> shard-0.restoring: each file verified, written with the new cluster's id, durable
     --> the log cut to the moment that is asked for
     --> opened as at any start: each batch behind the checkpoint is verified and applied
-    --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue, if that is wanted,
-        or the pause by which it waits
+    --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue, or the pause by
+        which it waits
     --> shard-0, then node.meta
 
 No node starts on a directory that has a folder of a shard and no `node.meta`: one that was left

@@ -22,6 +22,7 @@ def test_dispatch_when_paused_shown_and_resumed(cli: Cli) -> None:
 def test_what_was_due_before_is_cancelled_first(cli: Cli, fake: FakeNodeThread) -> None:
     cli("topics", "create", DISPATCH_TOPIC)
     for topic in ("bills", "orders"):
+        cli("topics", "create", topic)
         fake.add_topic(topic, b"one", b"two")
     resumed = cli("dispatch", "resume", "--discard-before", f"{1 << 40}", "--yes", "--json")
     assert resumed.exit_code == ExitCode.USAGE, "neither a delay nor an instant"

@@ -74,7 +74,7 @@ def control(
         bytes(16),
         b"b" * 16,
         on_state=on_state,
-        on_lost=lambda: None,
+        on_lost=lambda _: None,
         retry_s=0.0,
         make_client=client.linked,
     )
@@ -124,7 +124,7 @@ async def test_process_that_cannot_start_is_told_at_once(tmp_path: Path) -> None
             bytes(range(16)),
             b"b" * 16,
             on_state=lambda _: None,
-            on_lost=lambda: None,
+            on_lost=lambda _: None,
         )
         with pytest.raises(errors.ConfigError, match="control process cannot start"):
             await within(made.start())
@@ -134,18 +134,18 @@ async def test_process_that_cannot_start_is_told_at_once(tmp_path: Path) -> None
 
 async def test_end_of_the_process_is_noted_for_the_next_life(tmp_path: Path) -> None:
     port = int(free_address().rpartition(":")[2])
-    lost = asyncio.Event()
+    lost = asyncio.get_running_loop().create_future()
     made = ClusterControl(
         config(tmp_path, control_port=port),
         bytes(range(16)),
         b"b" * 16,
         on_state=lambda _: None,
-        on_lost=lost.set,
+        on_lost=lost.set_result,
     )
     await within(made.start())
     assert made.facts()[:4] == (0, 0.0, 0, 0)
     await made._process.kill()
-    await within(lost.wait())
+    assert isinstance(await within(lost), errors.Unavailable)
     assert made.facts()[2:4] == (1, -signal.SIGKILL)
     await made.stop()
     assert ControlEnds(tmp_path / "data" / "control" / "ends").count == 1
@@ -160,7 +160,7 @@ async def test_next_life_does_not_speak_to_the_former_ones_process(tmp_path: Pat
             bytes(range(16)),
             boot_id * 16,
             on_state=lambda _: None,
-            on_lost=lambda: None,
+            on_lost=lambda _: None,
         )
         for boot_id in (b"f", b"n")
     )

@@ -155,7 +155,7 @@ async def test_process_ends_when_its_control_process_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, monkeypatch)
-    world.control.on_lost()
+    world.control.on_lost(errors.Unavailable("it is gone"))
     assert isinstance(world.failure.found.result(), errors.Unavailable)
 
 

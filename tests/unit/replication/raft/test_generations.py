@@ -118,3 +118,23 @@ def test_journal_is_blank_until_there_was_a_term() -> None:
     assert joined.is_blank
     joined.setCurrentTerm(1, None)
     assert not open_journal(disk, IDENTITY, ME, 2).is_blank
+
+
+def test_peer_is_known_by_the_journal_that_it_had_first() -> None:
+    disk, first, other = SimulatedDisk(), b"1" * 16, b"2" * 16
+    journal = open_journal(disk, IDENTITY, ME, 0)
+    assert journal.meet(NodeId("n2"), first)
+    disk.crash(Random(1))  # noted durably
+    journal = open_journal(disk, IDENTITY, ME, 0)
+    assert journal.meet(NodeId("n2"), first)
+    assert not journal.meet(NodeId("n2"), other)
+    assert journal.meet(NodeId("n3"), other)
+    begin(disk, 1)
+    assert open_journal(disk, IDENTITY, ME, 1).meet(NodeId("n2"), other), "another generation"
+
+
+def test_journals_have_an_id_of_their_own_for_life() -> None:
+    disk = SimulatedDisk()
+    first = open_journal(disk, IDENTITY, ME, 0).journal_id
+    assert open_journal(disk, IDENTITY, ME, 0).journal_id == first
+    assert open_journal(SimulatedDisk(), IDENTITY, ME, 0).journal_id != first

@@ -190,9 +190,14 @@ def test_inquiry_says_that_it_is_one() -> None:
 
 def test_each_side_hears_whether_the_other_is_blank_and_admits() -> None:
     blank = Handshake(
-        Identity(CLUSTER, "n2", is_blank=True), ALL - {"n2"}, b"n" * 32, secret=SECRET, certified=None
+        Identity(CLUSTER, "n2", is_blank=True, journal_id=b"j" * 16),
+        ALL - {"n2"},
+        b"n" * 32,
+        secret=SECRET,
+        certified=None,
     )
     at_dialler, at_acceptor = shake(blank, side("n1"))
     assert (at_dialler.is_blank, at_acceptor.is_blank) == (False, True)
+    assert (at_dialler.journal_id, at_acceptor.journal_id) == (b"", b"j" * 16)
     assert at_dialler.admits
     assert at_acceptor.admits

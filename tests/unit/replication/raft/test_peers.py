@@ -15,7 +15,7 @@ from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import raft_pb2
 from replication.raft.codec import FRAME_BYTES_MAX, encode
 from replication.raft.frames import pack_frame
-from replication.raft.handshake import Handshake, Identity, Seal
+from replication.raft.handshake import Handshake, Identity, Seal, Session
 from replication.raft.peers import STRANGER_COUNT_MAX, PeerNetwork
 from replication.raft.security import Security, with_certificates, with_secret
 from tests.support.addresses import free_address
@@ -42,8 +42,8 @@ class Taker:
     def on_report(self, peer_id: str, report: link.NodeReport) -> None:
         self.heard.append((peer_id, report))
 
-    def knows(self, peer_id: str) -> bool:
-        return peer_id in self.known
+    def knows(self, session: Session) -> bool:
+        return session.peer_id in self.known
 
     def on_admission(self, peer_id: str, *, is_known: bool) -> None:
         self.admissions.append((peer_id, is_known))
@@ -69,7 +69,7 @@ class Pair:
                 self.takers[node_id],
                 retry_s=0.01,
                 silence_s=silence_s,
-                is_blank=lambda node_id=node_id: node_id in blank,
+                journal=lambda node_id=node_id: (b"j" * 16, node_id in blank),
             )
             for node_id in self.addresses
         }

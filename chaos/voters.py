@@ -4,8 +4,8 @@
               comes back: it ends by itself
     grow      three become five, lose their master, and become three again
 
-While a change is asked for, by two administrators at once, some node is killed and started again:
-the one that was asked, Raft's leader, the new one, or any other.
+While two administrators ask for a change at once, some node is killed and started again: one that
+they ask, Raft's leader, the new one, or any other.
 """
 
 import asyncio
@@ -129,8 +129,8 @@ async def _change(
     control = {node.node_id: cluster.network.listens(node.node_id).control for node in add}
     leaving = [node.node_id for node in remove]
     generation = (await _members(cluster)).generation
-    asked = stage.chooser.sample(kept, 2)
-    victim = stage.chooser.choice([None, asked[0], await _leader(cluster), *add, *kept])
+    requested = stage.chooser.sample(kept, 2)
+    victim = stage.chooser.choice([None, requested[0], await _leader(cluster), *add, *kept])
     begun_ms = stage.clock.wall_ms()
 
     async def ask(node: NodeProcess) -> int:
@@ -145,7 +145,7 @@ async def _change(
                 return 1
         return 0
 
-    asking = [asyncio.create_task(ask(node)) for node in asked]
+    asking = [asyncio.create_task(ask(node)) for node in requested]
     if victim is not None:
         await stage.pass_ms(stage.chooser.random() * _KILL_WITHIN_MS)
         async with killed([victim]):

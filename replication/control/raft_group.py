@@ -73,10 +73,10 @@ def read_origin(config: ControlConfig, disk: Disk, identity: Identity) -> Origin
     membership = state.membership
     check_member(config.node_id, membership)
     peers = {one: at for one, at in membership.members.items() if one != config.node_id}
-    return Origin(generation, peers, _told_of(state, first))
+    return Origin(generation, peers, _shown_of(state, first))
 
 
-def _told_of(state: ControlState, raw: bytes) -> FirstState:
+def _shown_of(state: ControlState, raw: bytes) -> FirstState:
     """Members are told all of it; who has left, only that."""
     membership = state.membership
     farewell = replace(

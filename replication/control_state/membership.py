@@ -55,11 +55,6 @@ class Membership:
         """Who is not among the next members."""
         return frozenset(self.members) - frozenset(self.next_members)
 
-    @property
-    def known_node_ids(self) -> frozenset[NodeId]:
-        """Who is or was a member."""
-        return frozenset(self.members) | frozenset(self.former_node_ids)
-
     def next(self) -> "Membership":
         """That of the next generation, which begins."""
         errors.invariant(self.has_ended, "a generation follows one that has ended")

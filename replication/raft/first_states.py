@@ -40,13 +40,13 @@ class FirstState:
 
     def parts(self, generation: int, peer_id: NodeId) -> Iterator[pb.GenerationPart]:
         """All that a peer is told, in order."""
-        told = self.state if peer_id in self.member_ids else self.farewell
-        digest = hashlib.sha256(told).digest()
-        for at in range(0, len(told), PART_BYTES):
-            is_last = at + PART_BYTES >= len(told)
+        shown = self.state if peer_id in self.member_ids else self.farewell
+        digest = hashlib.sha256(shown).digest()
+        for at in range(0, len(shown), PART_BYTES):
+            is_last = at + PART_BYTES >= len(shown)
             yield pb.GenerationPart(
                 generation=generation,
-                data=told[at : at + PART_BYTES],
+                data=shown[at : at + PART_BYTES],
                 digest=digest if is_last else b"",
             )
 

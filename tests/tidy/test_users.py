@@ -24,7 +24,7 @@ ALLOWED: Final = {
     ),
     "a number of a format, taken and not used yet": ("RESCHEDULE",),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),
-    "what the harness of chaos lends to tests of real clusters": ("QUICK_MIX", "find_raft_leader"),
+    "what the harness of chaos lends to tests of real clusters": ("QUICK_MIX",),
     "what a state machine says of itself: only its effects are for the product": ("trouble_at",),
 }
 """Names that only tests use, by why they are there all the same. It shrinks."""

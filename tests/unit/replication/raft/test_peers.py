@@ -80,6 +80,11 @@ class Pair:
         return bool(self.one.connected) and bool(self.two.connected)
 
 
+def cut(both: Pair) -> None:
+    """End the connection that stands, at n1's side."""
+    both.one._connections["n2"].close()
+
+
 @asynccontextmanager
 async def pair(
     security: Callable[[str], Security] = secret_only,
@@ -117,7 +122,7 @@ async def test_messages_and_reports_go_both_ways() -> None:
 async def test_connection_is_made_again_when_it_was_cut() -> None:
     async with pair() as both:
         await until(lambda: both.is_open)
-        both.one._connections["n2"].close()
+        cut(both)
         await until(lambda: ("n1", False) in both.takers["n2"].heard)
         await until(lambda: both.is_open and both.takers["n2"].heard.count(("n1", True)) == 2)
 
@@ -179,7 +184,7 @@ async def test_peer_that_has_taken_part_is_known_when_it_comes_back_blank() -> N
         both.two.send("n1", RAW)
         await until(lambda: ("n2", VOTE) in both.takers["n1"].heard)
         blank.add("n2")
-        both.one._connections["n2"].close()
+        cut(both)
         await until(lambda: ("n1", True) in both.takers["n2"].admissions)
 
 

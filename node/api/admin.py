@@ -13,7 +13,7 @@ from hourwheel.filter_language.wire import (
 )
 from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
-from hourwheel.types import QUEUE_COUNT_MAX, NodeId
+from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2, members_pb2
 from node.access.control import AccessControl
@@ -97,8 +97,9 @@ class Admin:
     async def update_topic(
         self, request: wire.UpdateTopicRequest, _context: Context
     ) -> wire.UpdateTopicResponse:
-        """Change what is given of a topic."""
-        check_topic(request.name)
+        """Change what is given of a topic, or have dispatching pause."""
+        if request.name != DISPATCH_TOPIC:
+            check_topic(request.name)
         topic = await self._engine.update_topic(request.name, _update(request))
         return wire.UpdateTopicResponse(topic=_topic(topic))
 

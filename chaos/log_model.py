@@ -275,6 +275,9 @@ class LogModel:
             if outcome == Outcome.ACK:
                 self.done.setdefault(group, set()).update((queue, at) for at in fresh)
                 continue
+            if outcome == Outcome.SKIPPED:
+                self.passed.setdefault(group, set()).update((queue, at) for at in fresh)
+                continue
             if outcome == Outcome.FILTERED:
                 self._resolve_filtered(subscription, queue, fresh)
                 continue

@@ -19,6 +19,7 @@ from hourwheel.client.catalog import (
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.groups.dead_letters import DeadLetterAdmin
+from hourwheel.client.groups.positions import SkipAdmin
 from hourwheel.client.lookup import Lookups
 from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
@@ -58,7 +59,7 @@ from hourwheel.transport.methods import (
 from hourwheel.v1 import admin_pb2
 
 
-class AsyncAdmin(DeadLetterAdmin, Lookups):
+class AsyncAdmin(DeadLetterAdmin, Lookups, SkipAdmin):
     """Sets a cluster up and asks what it does.
 
         async with AsyncAdmin("127.0.0.1:7400") as admin:
@@ -205,8 +206,9 @@ class AsyncAdmin(DeadLetterAdmin, Lookups):
         Args:
             name: the group.
             settings: `attempts_max`, `invisible_ms`, `retry_delay_ms`, `retry_delay_ms_max`: 0, or
-                not given: the default. `retry_delays_ms`, a list or a `RetryPreset`, and
-                `retry_jitter_percent`: not given: as they were.
+                not given: the default. `retry_delays_ms`, a list or a `RetryPreset`,
+                `retry_jitter_percent`, and `start` ("first", "now", an instant) of subscriptions
+                that are made later: not given: as they were.
 
         Raises:
             InvalidArgument: a number is negative, out of range or no whole one.

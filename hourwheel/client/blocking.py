@@ -19,7 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
 
@@ -33,6 +33,7 @@ from hourwheel.client.cluster_status import ClusterStatus, Mastership
 from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.groups.dead_letters import DeadLetterMessage, Redriven
+from hourwheel.client.groups.positions import Skipped
 from hourwheel.client.lookup import History, KeyMessage
 from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.members import NOBODY, Members
@@ -423,6 +424,17 @@ class Admin:
     def list_damaged(self, group: str = "", topic: str = "") -> list[DamagedMessage]:
         """See `AsyncAdmin.list_damaged`."""
         return self._thread.run(self._twin.list_damaged(group, topic))
+
+    def skip(
+        self,
+        group: str,
+        topic: str,
+        before: int | datetime | None = None,
+        *,
+        positions: Sequence[int] = (),
+    ) -> Skipped:
+        """See `AsyncAdmin.skip`."""
+        return self._thread.run(self._twin.skip(group, topic, before, positions=positions))
 
     def list_dead_letters(
         self,

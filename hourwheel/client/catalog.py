@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypedDict
 
+from hourwheel.client.groups.positions import set_start, start_of
 from hourwheel.delay_levels import RetryPreset
 from hourwheel.errors import InvalidArgument
 from hourwheel.filter_language.text import FilterExpression
@@ -85,6 +87,9 @@ class GroupInfo:
     `retry_delay_ms` says."""
     retry_jitter_percent: int = 0
     """Each retry delay is lengthened at random by up to so many percent of itself."""
+    start: str | int = "first"
+    """Where new subscriptions begin: "first", "now", or with what is released at an instant or
+    later, in milliseconds since the Unix epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,8 @@ class GroupChanges(TypedDict, total=False):
     """1 to 32 delays of 1 ms to 30 days each, or a list that has a name. Empty: the doubling."""
     retry_jitter_percent: int | None
     """0 to 100."""
+    start: str | int | datetime | None
+    """Where new subscriptions begin: "first", "now", or with what is released at an instant."""
 
 
 def group_settings(changes: GroupChanges) -> admin_pb2.GroupSettings:
@@ -152,6 +159,7 @@ def group_settings(changes: GroupChanges) -> admin_pb2.GroupSettings:
     settings = admin_pb2.GroupSettings()
     values: dict[str, Any] = {**changes}
     _set_delays(settings.retry_delays, values.pop("retry_delays_ms", None))
+    set_start(settings, values.pop("start", None))
     if values.get("retry_jitter_percent", 0) is None:
         del values["retry_jitter_percent"]
     for name, given in values.items():
@@ -203,4 +211,5 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
         group.version,
         tuple(settings.retry_delays.delays_ms),
         settings.retry_jitter_percent,
+        start_of(settings),
     )

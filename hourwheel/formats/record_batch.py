@@ -106,6 +106,8 @@ class Outcome(IntEnum):
     """Passed over: not what the group's subscription wants."""
     REDRIVE = 5
     """Of a group's own dead letters: given to it again, as retries of where they came from."""
+    SKIPPED = 6
+    """An operator's word: the group begins, or goes on, behind them."""
 
 
 DISPATCH_ROW: Final = np.dtype(

@@ -226,6 +226,10 @@ DISCARD_DAMAGED: Final = Method(
     is_repeatable=True,
 )
 """What the first try gave up is not listed any more: the second one leaves it out."""
+SKIP: Final = Method(
+    _ADMIN + "Skip", groups_pb2.SkipRequest, groups_pb2.SkipResponse, is_repeatable=False
+)
+"""Where it says "now" a second try would skip what came meanwhile, too."""
 LIST_DEAD_LETTERS: Final = Method(
     _ADMIN + "ListDeadLetters",
     groups_pb2.ListDeadLettersRequest,

@@ -106,20 +106,24 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "retry_delays", "retry_jitter_percent")
+    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "retry_delays", "retry_jitter_percent", "start_at", "start_ms")
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAY_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAYS_FIELD_NUMBER: _ClassVar[int]
     RETRY_JITTER_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    START_AT_FIELD_NUMBER: _ClassVar[int]
+    START_MS_FIELD_NUMBER: _ClassVar[int]
     attempts_max: int
     invisible_ms: int
     retry_delay_ms: int
     retry_delay_ms_max: int
     retry_delays: _groups_pb2.RetryDelays
     retry_jitter_percent: int
-    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., retry_delays: _Optional[_Union[_groups_pb2.RetryDelays, _Mapping]] = ..., retry_jitter_percent: _Optional[int] = ...) -> None: ...
+    start_at: _groups_pb2.StartAt
+    start_ms: int
+    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., retry_delays: _Optional[_Union[_groups_pb2.RetryDelays, _Mapping]] = ..., retry_jitter_percent: _Optional[int] = ..., start_at: _Optional[_Union[_groups_pb2.StartAt, str]] = ..., start_ms: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("name", "settings", "lags", "subscriptions", "description", "is_paused", "version")

@@ -142,6 +142,11 @@ class AdminServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersResponse.FromString,
                 _registered_method=True)
+        self.Skip = channel.unary_unary(
+                '/hourwheel.v1.AdminService/Skip',
+                request_serializer=hourwheel_dot_v1_dot_groups__pb2.SkipRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_groups__pb2.SkipResponse.FromString,
+                _registered_method=True)
         self.DescribeMessage = channel.unary_unary(
                 '/hourwheel.v1.AdminService/DescribeMessage',
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.DescribeMessageRequest.SerializeToString,
@@ -313,6 +318,14 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Skip(self, request, context):
+        """Let a group go on behind some of a topic's messages, for good: it does not get them, while
+        other groups do. Its consumers may go on meanwhile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeMessage(self, request, context):
         """What is known of one message by its id.
         """
@@ -434,6 +447,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RedriveDeadLetters,
                     request_deserializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersResponse.SerializeToString,
+            ),
+            'Skip': grpc.unary_unary_rpc_method_handler(
+                    servicer.Skip,
+                    request_deserializer=hourwheel_dot_v1_dot_groups__pb2.SkipRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_groups__pb2.SkipResponse.SerializeToString,
             ),
             'DescribeMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeMessage,
@@ -1014,6 +1032,33 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/RedriveDeadLetters',
             hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersRequest.SerializeToString,
             hourwheel_dot_v1_dot_groups__pb2.RedriveDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Skip(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/Skip',
+            hourwheel_dot_v1_dot_groups__pb2.SkipRequest.SerializeToString,
+            hourwheel_dot_v1_dot_groups__pb2.SkipResponse.FromString,
             options,
             channel_credentials,
             insecure,

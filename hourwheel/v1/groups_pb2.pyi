@@ -14,12 +14,23 @@ class RetryPreset(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RETRY_PRESET_UNSPECIFIED: _ClassVar[RetryPreset]
     RETRY_PRESET_ROCKETMQ: _ClassVar[RetryPreset]
 
+class StartAt(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    START_AT_UNSPECIFIED: _ClassVar[StartAt]
+    START_AT_FIRST: _ClassVar[StartAt]
+    START_AT_NOW: _ClassVar[StartAt]
+    START_AT_TIME: _ClassVar[StartAt]
+
 class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DEAD_LETTER_REASON_UNSPECIFIED: _ClassVar[DeadLetterReason]
     DEAD_LETTER_REASON_ATTEMPTS_USED_UP: _ClassVar[DeadLetterReason]
 RETRY_PRESET_UNSPECIFIED: RetryPreset
 RETRY_PRESET_ROCKETMQ: RetryPreset
+START_AT_UNSPECIFIED: StartAt
+START_AT_FIRST: StartAt
+START_AT_NOW: StartAt
+START_AT_TIME: StartAt
 DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
 DEAD_LETTER_REASON_ATTEMPTS_USED_UP: DeadLetterReason
 
@@ -30,6 +41,26 @@ class RetryDelays(_message.Message):
     delays_ms: _containers.RepeatedScalarFieldContainer[int]
     preset: RetryPreset
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ..., preset: _Optional[_Union[RetryPreset, str]] = ...) -> None: ...
+
+class SkipRequest(_message.Message):
+    __slots__ = ("group", "topic", "before_ms", "positions")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_MS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    before_ms: int
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., before_ms: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class SkipResponse(_message.Message):
+    __slots__ = ("skipped_count", "positions")
+    SKIPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    skipped_count: int
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, skipped_count: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListDeadLettersRequest(_message.Message):
     __slots__ = ("group", "topic", "filter", "message_ids", "page_size", "page_token", "with_bodies")

@@ -149,6 +149,7 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "CancelPending": Rule(Operation.CANCEL, _topic),
     _ADMIN + "ListDamaged": Rule(Operation.LOOK, _damaged),
     _ADMIN + "DiscardDamaged": Rule(Operation.ADMINISTER, _group),
+    _ADMIN + "Skip": Rule(Operation.ADMINISTER, _group),  # what others get of the topic stays
     _ADMIN + "ListDeadLetters": Rule(Operation.RECEIVE, _group),  # as one may receive them
     _ADMIN + "RedriveDeadLetters": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics),

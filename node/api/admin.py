@@ -20,7 +20,7 @@ from node.access.control import AccessControl
 from node.access.permissions import group_resource, topic_resource
 from node.api import damage, dead_letters, pending
 from node.api.calls import Context
-from node.api.group_settings import check_at_most, group_settings, settings_to_wire
+from node.api.group_settings import check_at_least, check_at_most, group_settings, settings_to_wire
 from node.api.listing import Page, by_name
 from node.api.names import check_group, check_readable_topic, check_topic
 from node.api.status_answer import NodeIdentity, status_answer
@@ -251,6 +251,21 @@ class Admin:
     ) -> wire.DiscardDamagedResponse:
         """Give some of it up."""
         return await damage.discard_damaged(self._engine, self._access, request)
+
+    async def skip(
+        self, request: groups_pb2.SkipRequest, _context: Context
+    ) -> groups_pb2.SkipResponse:
+        """Let a group go on behind some messages."""
+        check_group(request.group)
+        check_readable_topic(request.topic)
+        check_at_least("before_ms", request.before_ms, 0)
+        check_at_most("the number of positions", len(request.positions), QUEUE_COUNT_MAX)
+        if request.before_ms and request.positions:
+            raise errors.InvalidArgument("give an instant or positions", field="positions")
+        found = await self._engine.skip(
+            request.group, request.topic, request.before_ms, request.positions
+        )
+        return groups_pb2.SkipResponse(skipped_count=found.skipped_count, positions=found.positions)
 
     async def list_dead_letters(
         self, request: groups_pb2.ListDeadLettersRequest, _context: Context

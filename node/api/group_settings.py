@@ -4,13 +4,24 @@ from typing import Final
 
 from hourwheel import errors, limits
 from hourwheel.delay_levels import RetryPreset
+from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2
 from node.contracts.broker import GroupInfo, GroupSettings
+from storage.views.catalog_items import START_FIRST_MS, START_NOW_MS
 
 _ATTEMPTS_MAX: Final = 1_000
 _JITTER_PERCENT_MAX: Final = 100
 _PRESETS: Final[dict[int, RetryPreset]] = {groups_pb2.RETRY_PRESET_ROCKETMQ: RetryPreset.ROCKETMQ}
+_START_NAMES: Final = {
+    START_FIRST_MS: groups_pb2.START_AT_FIRST,
+    START_NOW_MS: groups_pb2.START_AT_NOW,
+}
+_STARTS: Final[dict[int, int | None]] = {
+    groups_pb2.START_AT_UNSPECIFIED: None,
+    groups_pb2.START_AT_FIRST: START_FIRST_MS,
+    groups_pb2.START_AT_NOW: START_NOW_MS,
+}
 
 
 def check_at_most(name: str, value: int, most: int) -> None:
@@ -48,7 +59,23 @@ def group_settings(requested: wire.GroupSettings) -> GroupSettings:
         requested.retry_delay_ms_max,
         _retry_delays_ms(requested.retry_delays) if requested.HasField("retry_delays") else None,
         jitter_percent,
+        _start_ms(requested),
     )
+
+
+def _start_ms(requested: wire.GroupSettings) -> int | None:
+    """Where new subscriptions begin; None: as it was."""
+    if requested.start_at == groups_pb2.START_AT_TIME:
+        check_at_least("settings.start_ms", requested.start_ms, START_NOW_MS + 1)
+        check_at_most("settings.start_ms", requested.start_ms, DUE_MS_MAX)
+        return requested.start_ms
+    if requested.start_ms:
+        raise errors.InvalidArgument(
+            "settings.start_ms goes with START_AT_TIME", field="settings.start_ms"
+        )
+    if requested.start_at not in _STARTS:
+        raise errors.InvalidArgument("settings.start_at is not known", field="settings.start_at")
+    return _STARTS[requested.start_at]
 
 
 def _retry_delays_ms(requested: groups_pb2.RetryDelays) -> tuple[int, ...]:
@@ -77,4 +104,6 @@ def settings_to_wire(group: GroupInfo) -> wire.GroupSettings:
         retry_delay_ms_max=group.retry_delay_ms_max,
         retry_delays=groups_pb2.RetryDelays(delays_ms=group.retry_delays_ms),
         retry_jitter_percent=group.retry_jitter_percent,
+        start_at=_START_NAMES.get(group.start_ms, groups_pb2.START_AT_TIME),
+        start_ms=0 if group.start_ms in _START_NAMES else group.start_ms,
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from node.broker.shared_reading import WAIT_S, SharedReading
-from node.contracts.broker import GroupLagInfo, LagPlace, LagsPart
+from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 
 
 class LagSeries(NamedTuple):

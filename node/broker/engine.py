@@ -43,7 +43,9 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
+from node.contracts.group_positions import SkippedInfo
 from node.contracts.history import HistoryPage
+from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.wheel_info import WheelInfo
@@ -468,6 +470,13 @@ class Engine:
             master.damage_desk.discard_damaged(group, topic, ids, count_max=count_max)
         )
 
+    async def skip(
+        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+    ) -> SkippedInfo:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.skipper.skip(group, topic, before_ms, positions))
+
     async def list_dead_letters(
         self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool
     ) -> DeadLettersPage:
@@ -508,7 +517,7 @@ class Engine:
         """See EnginePort."""
         return self._listing.groups(after, count_max)
 
-    def lags(self, after: broker.LagPlace | None) -> broker.LagsPart:
+    def lags(self, after: LagPlace | None) -> LagsPart:
         """See EnginePort."""
         return self._listing.lags(after)
 

@@ -29,6 +29,7 @@ from node.broker.pending_query import Pending
 from node.broker.publish_service import PublishService
 from node.broker.settings import EngineConfig
 from node.catalog.name_expiry import NameExpiry
+from node.catalog.positions import Skipper
 from node.catalog.service import CatalogService
 from node.consumers.dead_letter_desk import DeadLetterDesk
 from node.consumers.receive_service import ReceiveService
@@ -139,6 +140,7 @@ class MasterService:
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self)
+        self.skipper = Skipper(self)
         for waiting in (self.receive_service, self.expiry):
             mastership.hold(waiting)
 

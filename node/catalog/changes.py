@@ -1,12 +1,15 @@
 """What a change makes of a topic or a group: its defaults, limits, conditions and new values."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import GroupConfig
 from node.contracts.broker import CatalogUpdate, GroupSettings
 from storage.views.catalog_items import Group
+
+_KEPT: Final = ("retry_delays_ms", "retry_jitter_percent", "start_ms")
+"""Settings that stay as they were where they are not given."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,9 @@ def given(update: CatalogUpdate) -> dict[str, Any]:
 def with_settings(group: Group, settings: GroupSettings) -> Group:
     """The group with the settings that are given; the others stay."""
     fields = asdict(settings)
-    delays_ms, jitter_percent = fields.pop("retry_delays_ms"), fields.pop("retry_jitter_percent")
+    optional = {name: fields.pop(name) for name in _KEPT}
     numbers = {name: value for name, value in fields.items() if value}
-    if delays_ms is not None:
-        numbers["retry_delays_ms"] = delays_ms
-    if jitter_percent is not None:
-        numbers["retry_jitter_percent"] = jitter_percent
+    numbers |= {name: value for name, value in optional.items() if value is not None}
     changed = replace(group, **numbers)
     delay_ms_max = max(changed.retry_delay_ms, changed.retry_delay_ms_max)
     return replace(changed, retry_delay_ms_max=delay_ms_max)
@@ -81,10 +81,11 @@ def group_config(
 
     Its number and that of its dead letters' topic are still to be set.
     """
-    delays_ms, jitter_percent = settings.retry_delays_ms, settings.retry_jitter_percent
+    kept = {name: getattr(settings, name) for name in _KEPT}
     if old is not None:
-        delays_ms = old.retry_delays_ms if delays_ms is None else delays_ms
-        jitter_percent = old.retry_jitter_percent if jitter_percent is None else jitter_percent
+        kept = {
+            name: getattr(old, name) if value is None else value for name, value in kept.items()
+        }
     delay_ms = settings.retry_delay_ms or defaults.retry_delay_ms
     delay_ms_max = settings.retry_delay_ms_max or defaults.retry_delay_ms_max
     return GroupConfig(
@@ -97,6 +98,5 @@ def group_config(
         description="" if old is None else old.description,
         is_paused=old is not None and old.is_paused,
         version=version,
-        retry_delays_ms=delays_ms or (),
-        retry_jitter_percent=jitter_percent or 0,
+        **{name: value for name, value in kept.items() if value is not None},
     )

@@ -10,12 +10,10 @@ from typing import Final
 from hourwheel.types import QUEUE_COUNT_MAX, topic_queue
 from node.contracts.broker import (
     GroupInfo,
-    GroupLagInfo,
-    LagPlace,
-    LagsPart,
     SubscriptionInfo,
     TopicInfo,
 )
+from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.delivery.receiver import Receiver
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
@@ -26,8 +24,8 @@ from storage.views.catalog_items import Group, Subscription, Topic
 QUEUES_AT_ONCE: Final = 512
 """So many queues are looked at for one part: about a millisecond. One topic has fewer."""
 assert QUEUE_COUNT_MAX < QUEUES_AT_ONCE
-LAG_QUEUES_AT_ONCE: Final = 128
-"""The same where what is resolved and leased of each is counted."""
+LAG_QUEUES_AT_ONCE: Final = 48
+"""The same where what is resolved and leased of each is counted, and its oldest entry is read."""
 LISTED_SUBSCRIPTIONS_MAX: Final = 100
 """So many subscriptions of each group are told in a list; all of them of one group by itself."""
 _BEHIND_INTERNAL: Final = "&"
@@ -133,6 +131,7 @@ class Listing:
             group.version,
             group.retry_delays_ms,
             group.retry_jitter_percent,
+            group.start_ms,
         )
 
     def _name_of(self, subscription: Subscription) -> str:

@@ -9,11 +9,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.record_batch import RESOLVE_ROW
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.types import DISPATCH_TOPIC, GroupId, TopicId, topic_queue
+from node.catalog import positions
 from node.catalog.changes import (
     DefaultsConfig,
     check_room,
@@ -42,7 +47,7 @@ from storage.views.catalog import (
     validate_group_name,
     validate_topic_name,
 )
-from storage.views.catalog_items import Group, Subscription, Topic
+from storage.views.catalog_items import START_NOW_MS, Group, Subscription, Topic
 
 _DELETED_AT_ONCE: Final = 32
 """Subscriptions that one record may take with it: a millisecond or two."""
@@ -82,6 +87,8 @@ class CatalogService:
         self._next_topic_id = self._next_group_id = 0
         self._expiring = 0
         """Number of the unused group that is being deleted."""
+        self._starting: set[tuple[str, str]] = set()
+        """Group and topic of a subscription that is made, and not yet where it begins."""
         self._unsettled: dict[str, int] = {}
         """Unused topic that is being deleted -> 1, and one for each call that waits for it."""
         self._deleting: set[TopicId] = set()
@@ -314,6 +321,8 @@ class CatalogService:
 
     async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
         """See EnginePort."""
+        if settings.start_ms:
+            positions.check_level(self._shard)
         async with self._lock:
             await asyncio.gather(*self._make_group(name, settings)[1])
             return self.listing.put_group_info(self._catalog.get_group(name))
@@ -322,6 +331,8 @@ class CatalogService:
         self, name: str, update: CatalogUpdate, settings: GroupSettings
     ) -> GroupInfo:
         """See EnginePort. The group is an operator's from then on."""
+        if settings.start_ms:
+            positions.check_level(self._shard)
         async with self._lock:
             await self._settle_changes()
             found = self._catalog.get_group(name)
@@ -402,6 +413,7 @@ class CatalogService:
         if found_group is not None and found_topic is not None:
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
         is_going = topic in self._unsettled or (known and known.group_id == self._expiring)
+        is_going = is_going or (group, topic) in self._starting
         if known is None or found_group is None or is_going or not found_group.dead_letter_topic_id:
             async with self._lock:
                 known, found_group = await self._subscribe(
@@ -480,8 +492,19 @@ class CatalogService:
         subscription = Subscription(
             found_group.group_id, found_topic.topic_id, retries.topic_id, wanted
         )
+        starts = await self._rows_to_start(found_group, found_topic)
         change = ConfigChange(put_subscription=subscription.config())
-        await asyncio.gather(*made, *made_retries, self._change(change))
+        self._starting.add((group, topic))
+        try:
+            changing = [*made, *made_retries, self._change(change)]
+            if len(starts):  # right behind: one write has both
+                skipping: asyncio.Future[list[int]] = self._propose(
+                    lambda now, token: self._mastership.resolve(starts, now, token)
+                )
+                await asyncio.shield(skipping)
+            await asyncio.gather(*changing)
+        finally:
+            self._starting.discard((group, topic))
         applied: Group | None = catalog.find_group(group)
         now_topic: Topic | None = catalog.find_topic(topic)
         if applied is not None and now_topic is not None:
@@ -489,6 +512,16 @@ class CatalogService:
             if known is not None:
                 return known, applied
         raise _gone()
+
+    async def _rows_to_start(self, group: Group, topic: Topic) -> NDArray[np.void]:
+        """Rows that skip what stands before where the group's new subscriptions begin."""
+        is_there = self._catalog.find_topic_by_id(topic.topic_id) is not None
+        if not group.start_ms or not is_there:
+            return np.empty(0, RESOLVE_ROW)
+        queues = [topic_queue(topic.topic_id, number) for number in range(topic.queue_count)]
+        from_ms = self._now_ms() if group.start_ms == START_NOW_MS else group.start_ms
+        places = await positions.find_positions(self._shard, queues, from_ms)
+        return positions.rows_before(self._shard, group.group_id, queues, places)
 
     async def _with_letters(self, group: Group) -> Group:
         """The group with a topic for its dead letters, which is made where it was deleted.

@@ -30,7 +30,9 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
+from node.contracts.group_positions import SkippedInfo
 from node.contracts.history import HistoryPage
+from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.wheel_info import WheelInfo
@@ -155,23 +157,6 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLagInfo:
-    """What a group has still to do in one topic, retries included."""
-
-    topic: str
-    unresolved_count: int
-    leased_count: int
-    damaged_count: int = 0
-    """Of those that are not resolved, how many cannot be read here now."""
-    oldest_ms: int = 0
-    """When the oldest of them could be received first; 0 where there is none."""
-
-    def age_ms(self, now_ms: int) -> int:
-        """How long ago that was."""
-        return max(0, now_ms - self.oldest_ms) if self.oldest_ms else 0
-
-
-@dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
     """What a group wants of one topic."""
 
@@ -200,23 +185,8 @@ class GroupInfo:
     retry_delays_ms: tuple[int, ...] = ()
     """Empty: they double."""
     retry_jitter_percent: int = 0
-
-
-class LagPlace(NamedTuple):
-    """How far a walk through all lags has come."""
-
-    group: str
-    topic_id: int
-    """Of that group everything up to here was told; 0: all of it."""
-
-
-class LagsPart(NamedTuple):
-    """Some of all lags."""
-
-    lags: list[tuple[str, GroupLagInfo]]
-    """(group, lag)."""
-    place: LagPlace | None
-    """From where the next part goes on; None: this was the last one."""
+    start_ms: int = 0
+    """Of new subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +251,8 @@ class GroupSettings:
     retry_delays_ms: tuple[int, ...] | None = None
     """Empty: they double."""
     retry_jitter_percent: int | None = None
+    start_ms: int | None = None
+    """Of new subscriptions; see `storage.views.catalog_items.Group`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,6 +505,19 @@ class EnginePort(Protocol):
 
         Raises:
             UnknownGroup, UnknownTopic; and whatever appending may raise.
+        """
+        ...
+
+    async def skip(
+        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+    ) -> SkippedInfo:
+        """Let a group go on behind what was released before an instant (0: now), or `positions`.
+
+        Raises:
+            UnknownGroup, UnknownTopic; and whatever appending may raise: to call again is safe.
+            InvalidArgument: the instant is in the future, or the positions are not of the queues.
+            FailedPrecondition: the group does not read the topic, or a node of an earlier version
+                is in the cluster.
         """
         ...
 

@@ -60,6 +60,14 @@ def dead_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     return _rows(group_queue, ranges, Outcome.DEAD)
 
 
+def skipped_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
+    """Rows that let a group go on behind positions [first, end).
+
+    The log's feature level must be `REDRIVE_LEVEL` at least.
+    """
+    return _rows(group_queue, ranges, Outcome.SKIPPED)
+
+
 def redrive_rows(group_queue: GroupQueue, ranges: Ranges, due_ms: int) -> NDArray[np.void]:
     """Rows that give a group its dead letters at positions [first, end) again.
 

@@ -31,7 +31,7 @@ FEATURE_LEVEL: Final = 4
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
 REDRIVE_LEVEL: Final = 4
-"""From this level on RESOLVE may re-drive."""
+"""From this level on RESOLVE may re-drive and skip."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """

@@ -414,6 +414,29 @@ class ConsumeQueue:
             number += 1
         return Position(max(self._start, number * self._chunk_entries))
 
+    def find_released(self, from_ms: int, position: int) -> tuple[Position, bool]:
+        """Look from a position on for the first entry that is released at `from_ms` or later.
+
+        One chunk is looked at, and full ones before it whose seals tell that it is not there.
+
+        Returns:
+            Where it is, or where to look on; whether it is there, or the queue ends.
+        """
+        number = max(position, self._start) // self._chunk_entries
+        last = self._first_chunk + len(self._seals)
+        while number < last and self._seals[number - self._first_chunk].release_ms_max < from_ms:
+            number += 1
+        first = max(position, self._start, number * self._chunk_entries)
+        if first >= self._end:
+            return Position(self._end), True
+        base = number * self._chunk_entries
+        units = self._chunk(number).units(first - base, self._entry_count(number))
+        found = np.flatnonzero(release_ms(units) >= from_ms)
+        if len(found):
+            return Position(first + int(found[0])), True
+        end = first + len(units)
+        return Position(end), end >= self._end
+
     def trim_to(self, position: int) -> None:
         """Let go of the entries below `position`. Files go when a manifest no longer needs them."""
         errors.invariant(position <= self._end, "trimming what does not exist", position=position)

@@ -5,6 +5,7 @@ here reads an expression, so two versions that read expressions differently stil
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import (
@@ -17,6 +18,11 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import GroupId, TopicId
 from storage.views.digest import Hasher, feed_numbers, feed_text
+
+START_FIRST_MS: Final = 0
+"""With the first message that is still there."""
+START_NOW_MS: Final = 1
+"""With what is released from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,9 @@ class Group:
     """Of the second delivery and those after it; the last one goes on. Empty: the doubling."""
     retry_jitter_percent: int = 0
     """By how much the master lengthens each retry delay at most."""
+    start_ms: int = 0
+    """Where the master lets new subscriptions begin: `START_FIRST_MS`, `START_NOW_MS`, or with what
+    is released at an instant or later."""
 
     @classmethod
     def read(cls, config: state_pb2.GroupConfig) -> "Group":
@@ -118,6 +127,7 @@ class Group:
             config.version,
             tuple(config.retry_delays_ms),
             config.retry_jitter_percent,
+            config.start_ms,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -136,6 +146,7 @@ class Group:
             version=self.version,
             retry_delays_ms=self.retry_delays_ms,
             retry_jitter_percent=self.retry_jitter_percent,
+            start_ms=self.start_ms,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

@@ -90,6 +90,7 @@ async def test_groups_can_be_made_listed_and_deleted() -> None:
         retry_delay_ms_max=600_000,
         retry_delays=groups_pb2.RetryDelays(),
         retry_jitter_percent=0,
+        start_at=groups_pb2.START_AT_FIRST,
     )
     (lag,) = one.group.lags
     assert (lag.topic, lag.unresolved_count, lag.leased_count) == ("orders", 7, 2)
@@ -165,6 +166,57 @@ async def test_retry_delays_reach_the_engine(
         await world.admin.PutGroup(wire.PutGroupRequest(name="g", settings=settings))
         ((_, asked),) = world.engine.asked("put_group")
     assert (asked.retry_delays_ms, asked.retry_jitter_percent) == (expected, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "start_ms"),
+    [
+        ({}, None),
+        ({"start_at": groups_pb2.START_AT_FIRST}, 0),
+        ({"start_at": groups_pb2.START_AT_NOW}, 1),
+        ({"start_at": groups_pb2.START_AT_TIME, "start_ms": 5_000}, 5_000),
+    ],
+)
+async def test_start_reaches_the_engine(asked: dict[str, Any], start_ms: int | None) -> None:
+    async with ApiWorld() as world:
+        settings = wire.GroupSettings(**asked)
+        await world.admin.PutGroup(wire.PutGroupRequest(name="g", settings=settings))
+        ((_, sent),) = world.engine.asked("put_group")
+    assert sent.start_ms == start_ms
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"start_ms": 5_000},
+        {"start_at": groups_pb2.START_AT_NOW, "start_ms": 5_000},
+        {"start_at": groups_pb2.START_AT_TIME},
+        {"start_at": groups_pb2.START_AT_TIME, "start_ms": 1 << 62},
+        {"start_at": 77},
+    ],
+)
+async def test_start_is_refused_when_it_is_none(asked: dict[str, Any]) -> None:
+    async with ApiWorld() as world:
+        request = wire.PutGroupRequest(name="g", settings=wire.GroupSettings(**asked))
+        refusal = await refused(world.admin.PutGroup(request))
+    assert refusal.reason == "INVALID_ARGUMENT"
+    assert refusal.params["field"].startswith("settings.start")
+
+
+async def test_skip_when_answered_and_when_refused() -> None:
+    async with ApiWorld() as world:
+        request = groups_pb2.SkipRequest(group="g", topic="orders", before_ms=9)
+        answer = await world.admin.Skip(request)
+        assert (answer.skipped_count, answer.positions) == (7, [5, 6])
+        await world.admin.Skip(groups_pb2.SkipRequest(group="g", topic="orders", positions=[5, 6]))
+        assert world.engine.asked("skip") == [("g", "orders", 9, []), ("g", "orders", 0, [5, 6])]
+        for wrong in (
+            {"before_ms": -1},
+            {"before_ms": 9, "positions": [5]},
+            {"positions": [0] * 257},
+        ):
+            bad = groups_pb2.SkipRequest(group="g", topic="orders", **wrong)
+            assert (await refused(world.admin.Skip(bad))).reason == "INVALID_ARGUMENT"
 
 
 async def test_status_tells_node_and_shard() -> None:

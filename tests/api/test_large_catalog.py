@@ -241,6 +241,11 @@ async def list_damaged(world: World) -> None:
     assert not answer.messages
 
 
+async def skip(world: World) -> None:
+    request = groups_pb2.SkipRequest(group="new", topic="orders", before_ms=1)
+    assert (await world.api.admin.Skip(request)).skipped_count == 0
+
+
 async def list_dead_letters(world: World) -> None:
     request = groups_pb2.ListDeadLettersRequest(group=BROAD)
     assert not (await world.api.admin.ListDeadLetters(request)).messages
@@ -337,6 +342,7 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "CancelPending": cancel_pending,
     "ListDamaged": list_damaged,
     "DiscardDamaged": discard_damaged,
+    "Skip": skip,
     "ListDeadLetters": list_dead_letters,
     "RedriveDeadLetters": redrive_dead_letters,
     "GetStatus": get_status,

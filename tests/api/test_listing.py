@@ -8,7 +8,12 @@ import pytest
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.limits import LIST_BYTES_MAX, LIST_PAGE_SIZE_MAX
 from hourwheel.v1 import admin_pb2 as wire
-from node.contracts.broker import GroupInfo, GroupLagInfo, SubscriptionInfo, TopicInfo
+from node.contracts.broker import (
+    GroupInfo,
+    SubscriptionInfo,
+    TopicInfo,
+)
+from node.contracts.lags import GroupLagInfo
 from tests.support.api_world import ApiWorld, refused
 
 GROUP = GroupInfo("g", 16, 1, 1, 1)

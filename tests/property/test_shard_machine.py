@@ -209,7 +209,12 @@ class ShardMachine(RuleBasedStateMachine):
             self.sent[producer] = first + len(delays)
             self.step(self.world.commit)
 
-    @rule(which=_index, first=st.integers(0, 8), count=st.integers(1, 6), outcome=st.integers(1, 3))
+    @rule(
+        which=_index,
+        first=st.integers(0, 8),
+        count=st.integers(1, 6),
+        outcome=st.sampled_from([Outcome.ACK, Outcome.RETRY, Outcome.DEAD, Outcome.SKIPPED]),
+    )
     def resolve_side(self, which: int, first: int, count: int, outcome: int) -> None:
         """Of the topic's queue, or of the retries'."""
         if self.sides:

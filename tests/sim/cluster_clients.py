@@ -195,7 +195,8 @@ class Administrator(Client):
     def _resolve(self, node: "SimNode", side: Side) -> None:
         random = self.cluster.events.random
         queue = random.choice((side.queue, side.retries << 8))
-        outcome = random.choice((Outcome.ACK, Outcome.RETRY, Outcome.REDRIVE))
+        outcomes = (Outcome.ACK, Outcome.RETRY, Outcome.SKIPPED, Outcome.REDRIVE)
+        outcome = random.choice(outcomes)
         if outcome == Outcome.REDRIVE:
             queue = side.letters << 8
         Proposer(node).resolve_side(side, queue, random.randrange(6), 3, outcome)

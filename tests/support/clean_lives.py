@@ -231,7 +231,9 @@ class _Life:
         end = world.shard.views.queues.get(queue).end_position
         if end:
             first = rng.randrange(end)
-            world.resolve_side(side, queue, first, rng.randint(1, end - first), rng.randint(1, 3))
+            outcomes = (Outcome.ACK, Outcome.RETRY, Outcome.DEAD, Outcome.SKIPPED)
+            outcome = rng.choice(outcomes)
+            world.resolve_side(side, queue, first, rng.randint(1, end - first), outcome)
             world.commit()
         self._redrive(side)
 

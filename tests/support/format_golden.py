@@ -144,6 +144,11 @@ def resolve_redrive() -> bytes:
     return rows_of(Kind.RESOLVE, RESOLVE_ROW, (3, 0x0200, 40, 3, Outcome.REDRIVE, DUE_MS))
 
 
+def resolve_skipped() -> bytes:
+    """What a group was let go on behind."""
+    return rows_of(Kind.RESOLVE, RESOLVE_ROW, (3, 0x0101, 0, 3_000_000_000, Outcome.SKIPPED, 0))
+
+
 def config() -> bytes:
     """A CONFIG with a blob (the bytes need not be a message of its kind here)."""
     return stamped(build_blob(Kind.CONFIG, b"\x10\x05"))
@@ -244,6 +249,7 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_resolve": resolve,
     "batch_resolve_filtered": resolve_filtered,
     "batch_resolve_redrive": resolve_redrive,
+    "batch_resolve_skipped": resolve_skipped,
     "batch_config": config,
     "batch_trim": trim,
     "batch_trim_sequences": trim_sequences,

@@ -1,1 +1,1 @@
-"""What belongs to a consumer group beside its messages: the dead letters that it has given up."""
+"""What belongs to a consumer group beside its messages: its dead letters, and where it goes on."""

@@ -216,6 +216,8 @@ class _Follower:
         if is_dynamic:
             units = self._dynamic(index, row, offset)
             if int(row["outcome"]) not in AGAIN:
+                if int(row["outcome"]) == Outcome.SKIPPED:
+                    return
                 is_ack = int(row["outcome"]) == Outcome.ACK
                 counts = self.found.acked if is_ack else self.found.filtered
                 counts[group_id, topic_queue] += len(units)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from node.broker.consumer_lag import ConsumerLag, LagReading, LagSeries
-from node.contracts.broker import GroupLagInfo, LagPlace, LagsPart
+from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 
 
 class Lags:

@@ -7,7 +7,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from node.catalog.listing import QUEUES_AT_ONCE
-from node.contracts.broker import GroupLagInfo, LagPlace
+from node.contracts.lags import GroupLagInfo, LagPlace
 from storage.views.catalog import Catalog, retry_topic_name
 from tests.support.engine_world import EngineWorld
 
@@ -56,7 +56,7 @@ async def test_group_comes_in_parts_with_lag_and_filter_of_each_topic_once(tmp_p
         catalog = world.engine.shard.views.catalog
         topics = [f"t{number}" for number in range(7)]
         for topic in topics:
-            put_topic(catalog, topic, 60)
+            put_topic(catalog, topic, 22)
         put_group(catalog, "g", topics)
         told, after = [], 0
         while True:

@@ -13,11 +13,11 @@ from node.broker.settings import EngineConfig
 from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import (
     GroupInfo,
-    GroupLagInfo,
     GroupSettings,
     SubscriptionInfo,
     TopicInfo,
 )
+from node.contracts.lags import GroupLagInfo
 from tests.support.engine_world import EngineWorld, within
 from tests.support.log_batches import batches_of
 

@@ -1,0 +1,109 @@
+"""Where a group goes on in a topic: by time, or by position; what stands before it is skipped.
+
+What is skipped is resolved for the group, as by an acknowledgement, and stays so. The window only
+ever grows: so a lease of a skipped message is void, and nothing that was finished comes back.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.formats.record_batch import join_rows
+from hourwheel.types import topic_of
+from node.catalog.serving import ServingConsumers
+from node.contracts.group_positions import SkippedInfo
+from node.delivery.resolve_rows import skipped_rows
+from node.shard.group_queue import GroupQueue
+from node.shard.shard import Shard
+from node.shard.views import REDRIVE_LEVEL
+
+_ROW_COUNT_MAX: Final = (1 << 32) - 1
+
+
+async def find_positions(shard: Shard, queues: Sequence[int], from_ms: int) -> list[int]:
+    """Of each queue, where the first entry stands that is released at `from_ms` or later."""
+    found: list[int] = []
+    for number in queues:
+        at, is_found = 0, False
+        while not is_found:  # of a long queue a chunk at a time
+            at, is_found = shard.views.queues.get(number).find_released(from_ms, at)
+            await asyncio.sleep(0)
+        found.append(at)
+    return found
+
+
+def rows_before(
+    shard: Shard, group_id: int, queues: Sequence[int], positions: Sequence[int]
+) -> NDArray[np.void]:
+    """Rows that skip what stands before a position of each queue and is not resolved."""
+    rows = []
+    for number, position in zip(queues, positions, strict=True):
+        group_queue = GroupQueue.of(group_id, number)
+        window = shard.views.acks.find(*group_queue)
+        first = shard.views.queues.bounds(number)[0]
+        first = first if window is None else window.first_unresolved(first)
+        cuts = [*range(first, position, _ROW_COUNT_MAX), position]
+        ranges = [(low, high) for low, high in pairwise(cuts) if low < high]
+        rows.append(skipped_rows(group_queue, ranges))
+    return join_rows(rows)
+
+
+def check_level(shard: Shard) -> None:
+    """Raises FailedPrecondition where a node does not know what to skip means."""
+    if shard.views.feature_level < REDRIVE_LEVEL:
+        raise errors.FailedPrecondition(
+            "a node of an earlier version is in the cluster, which knows no positions of groups"
+        )
+
+
+class Skipper:
+    """See EnginePort.skip."""
+
+    def __init__(self, serving: ServingConsumers) -> None:
+        """Of the shard of a mastership."""
+        self._serving, self._shard = serving, serving.mastership.shard
+
+    async def skip(
+        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+    ) -> SkippedInfo:
+        """See EnginePort."""
+        catalog, shard = self._shard.views.catalog, self._shard
+        found_group, found_topic = catalog.get_group(group), catalog.get_topic(topic)
+        check_level(shard)
+        group_id = found_group.group_id
+        receiver = self._serving.mastership.receiver
+        queues = receiver.queues_of(group_id, found_topic.topic_id)
+        if not queues:
+            raise errors.FailedPrecondition(
+                f"group {group!r} does not read topic {topic!r}", group=group, topic=topic
+            )
+        own = [number for number in queues if topic_of(number) == found_topic.topic_id]
+        if positions:
+            queues = own
+            self._check_positions(own, positions)
+        else:
+            now_ms = self._serving.now_ms()
+            if before_ms > now_ms:
+                raise errors.InvalidArgument("before_ms is in the future", field="before_ms")
+            positions = await find_positions(shard, queues, before_ms or now_ms)
+        rows = rows_before(shard, group_id, queues, positions)
+        counts = await self._serving.propose_resolve(rows) if len(rows) else []
+        return SkippedInfo(sum(counts), list(positions[-len(own) :]))
+
+    def _check_positions(self, own: Sequence[int], positions: Sequence[int]) -> None:
+        if len(positions) != len(own):
+            raise errors.InvalidArgument(
+                f"the topic has {len(own)} queues, and {len(positions)} positions are given",
+                field="positions",
+            )
+        for number, position in zip(own, positions, strict=True):
+            end = self._shard.views.queues.bounds(number)[1]
+            if position > end:
+                raise errors.InvalidArgument(
+                    f"position {position} is behind the end of its queue, {end}", field="positions"
+                )

@@ -1,0 +1,31 @@
+import json
+
+from hourwheel.cli.exit_codes import ExitCode
+from tests.support.fake_node_thread import FakeNodeThread
+from tests.unit.hourwheel.cli.conftest import Cli
+
+
+def test_start(cli: Cli, fake: FakeNodeThread) -> None:
+    cli("groups", "put", "g")
+    assert cli("groups", "start", "g", "now").exit_code == 0
+    assert cli("groups", "start", "g", "2027-03-01T00:00:00Z").exit_code == 0
+    sent = [one.settings for one in fake.node.calls["UpdateGroup"]]
+    assert [(one.start_at, one.start_ms) for one in sent] == [(2, 0), (3, 1_803_859_200_000)]
+    for wrong in ("soon", "90s"):
+        assert cli("groups", "start", "g", wrong).exit_code == ExitCode.USAGE
+
+
+def test_skip(cli: Cli, fake: FakeNodeThread) -> None:
+    assert cli("groups", "skip", "g", "orders", stdin="n\n").exit_code != 0
+    assert not fake.node.calls["Skip"]
+    done = cli("groups", "skip", "g", "orders", "--yes", "--json")
+    assert json.loads(done.stdout) == {"skipped": 7, "goes_on_at": [5, 6]}
+    cli("groups", "skip", "g", "orders", "--before", "2027-03-01T00:00:00Z", "--yes")
+    cli("groups", "skip", "g", "orders", "--position", "5", "--position", "6", "--yes")
+    asked = [(one.before_ms, list(one.positions)) for one in fake.node.calls["Skip"]]
+    assert asked == [(0, []), (1_803_859_200_000, []), (0, [5, 6])]
+    both = ("--before", "2027-03-01T00:00:00Z", "--position", "5", "--yes")
+    assert cli("groups", "skip", "g", "orders", *both).exit_code == ExitCode.USAGE
+    assert cli("groups", "skip", "g", "orders", "--before", "2h", "--yes").exit_code == (
+        ExitCode.USAGE
+    )

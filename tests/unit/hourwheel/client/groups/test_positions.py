@@ -1,0 +1,76 @@
+"""Where a group begins and goes on, as a client says it."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.blocking import Admin
+from hourwheel.client.groups.positions import Skipped
+from hourwheel.transport.channel import Channel
+from hourwheel.v1 import groups_pb2
+from tests.support.fake_node import FakeNode
+from tests.support.fake_node_thread import FakeNodeThread
+
+INSTANT = datetime(2027, 3, 1, tzinfo=UTC)
+INSTANT_MS = 1_803_859_200_000
+
+
+@pytest.fixture
+async def admin(channel: Channel) -> AsyncIterator[AsyncAdmin]:
+    async with AsyncAdmin(channel) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    ("start", "shown"),
+    [("first", "first"), ("now", "now"), (INSTANT, INSTANT_MS), (INSTANT_MS, INSTANT_MS)],
+)
+async def test_start_is_said_and_told(admin: AsyncAdmin, start: Any, shown: str | int) -> None:
+    assert (await admin.put_group("g", start=start)).start == shown
+
+
+async def test_start_is_sent_only_where_it_is_given(admin: AsyncAdmin, node: FakeNode) -> None:
+    await admin.put_group("g", start=None)
+    (call,) = node.calls["PutGroup"]
+    assert call.settings.start_at == groups_pb2.START_AT_UNSPECIFIED
+
+
+async def test_skip_says_an_instant_or_positions(admin: AsyncAdmin, node: FakeNode) -> None:
+    assert await admin.skip("g", "orders") == Skipped(7, (5, 6))
+    await admin.skip("g", "orders", INSTANT)
+    await admin.skip("g", "orders", positions=[1, 2])
+    asked = [(one.before_ms, list(one.positions)) for one in node.calls["Skip"]]
+    assert asked == [(0, []), (INSTANT_MS, []), (0, [1, 2])]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ("soon", errors.InvalidArgument),
+        (1.5, errors.InvalidArgument),
+        (1_803_859_200, errors.InvalidDueTime),
+        (1 << 62, errors.InvalidDueTime),
+        (True, errors.InvalidDueTime),
+        (INSTANT.replace(tzinfo=None), errors.InvalidDueTime),
+    ],
+)
+async def test_wrong_instant_is_refused_before_anything_is_sent(
+    admin: AsyncAdmin, node: FakeNode, wrong: Any, error: type[errors.HourwheelError]
+) -> None:
+    with pytest.raises(error):
+        await admin.put_group("g", start=wrong)
+    if not isinstance(wrong, str):
+        with pytest.raises(errors.InvalidDueTime):
+            await admin.skip("g", "orders", wrong)
+    with pytest.raises(errors.InvalidArgument):
+        await admin.skip("g", "orders", INSTANT, positions=[1])
+    assert not node.calls
+
+
+def test_blocking_twin_does_the_same() -> None:
+    with FakeNodeThread() as thread, Admin(thread.address) as admin:
+        assert admin.skip("g", "orders", INSTANT) == Skipped(7, (5, 6))

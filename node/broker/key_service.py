@@ -30,7 +30,12 @@ U64: TypeAlias = NDArray[np.uint64]
 I64: TypeAlias = NDArray[np.int64]
 
 KEYS_AT_ONCE: Final = 32
-"""Each may cost some reads of the disk."""
+"""Looked up in one slice, at least: each may cost some reads of the disk."""
+_KEYS_MOST: Final = 1_024
+_SLICE_S_MIN: Final = 0.001
+_SLICE_S_MAX: Final = 0.004
+"""While slices are shorter than the first, the next has twice as many keys; above the second half
+as many."""
 IDS_AT_ONCE: Final = 4_096
 _IN_FLIGHT_MAX: Final = 4
 
@@ -160,6 +165,7 @@ class KeyService:
         self._serving, self._shard = serving, serving.mastership.shard
         self._small_calls, self._group_commit = small_calls, group_commit
         self._claimed: set[int] = set()
+        self._keys_at_once = KEYS_AT_ONCE
 
     async def cancel(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
         """See EnginePort."""
@@ -180,19 +186,30 @@ class KeyService:
             self._serving, self._small_calls, self._group_commit, len(keys), self._claimed
         )
         rest = LoopShare(lambda: self._shard.log.end_offset).rest
+        at, now = 0, asyncio.get_running_loop().time
         try:
-            for at in range(0, len(keys), KEYS_AT_ONCE):
+            while at < len(keys):
                 if at:
                     await rest()
-                hashes = hash_keys(repeat(found.topic_id), keys[at : at + KEYS_AT_ONCE])
+                begun = now()
+                hashes = hash_keys(repeat(found.topic_id), keys[at : at + self._keys_at_once])
                 for ordinal in self._take_few(call, hashes, at):
                     await self._take_many(call, hashes, ordinal, at, rest)
+                at += len(hashes.high)
+                self._pace(now() - begun)
                 await call.settle(_IN_FLIGHT_MAX)
             await call.settle(0)
         finally:
             await call.close()
         self._serving.stats.cancelled = self._shard.views.counters.cancelled
         return KeysCancelled(call.tally.outcomes(), call.tally.cancelled)
+
+    def _pace(self, slice_s: float) -> None:
+        """A slice took so long."""
+        if slice_s > _SLICE_S_MAX:
+            self._keys_at_once = max(self._keys_at_once // 2, KEYS_AT_ONCE)
+        elif slice_s < _SLICE_S_MIN:
+            self._keys_at_once = min(self._keys_at_once * 2, _KEYS_MOST)
 
     def _take_few(self, call: _Cancelling, hashes: Hashes, at: int) -> list[int]:
         """Cancel what the keys have; returns the ordinals of those that have too much for that."""

@@ -155,6 +155,9 @@ def find_keys(
     barren: set[bytes] = set()
     """Metas without a key are often many of few kinds."""
     chosen = np.flatnonzero(meta_lengths)
+    alike = _keys_of_one_length(blobs, starts[chosen], meta_lengths[chosen])
+    if alike:
+        return chosen.tolist(), alike
     rows = zip(chosen.tolist(), starts[chosen].tolist(), meta_lengths[chosen].tolist(), strict=True)
     for ordinal, start, length in rows:
         meta = bytes(blobs[start : start + length])
@@ -167,3 +170,21 @@ def find_keys(
             ordinals.append(ordinal)
             keys.append(key)
     return ordinals, keys
+
+
+def _keys_of_one_length(
+    blobs: memoryview, starts: I64, meta_lengths: NDArray[np.uint32]
+) -> list[bytes]:
+    """The key of each of n metas, if each has one of the same length and nothing else; else none.
+
+    So it is of most producers that have keys at all, and it takes a third of the time.
+    """
+    length = int(meta_lengths[0]) if len(meta_lengths) else 0
+    size = length - _SHORT_HEAD_BYTES
+    if not 0 < size < _ONE_BYTE or (meta_lengths != length).any():
+        return []
+    metas = np.frombuffer(blobs, np.uint8)[starts[:, None] + np.arange(length)]
+    if (metas[:, 0] != _KEYS_FIELD).any() or (metas[:, 1] != size).any():
+        return []
+    raw = metas[:, _SHORT_HEAD_BYTES:].tobytes()
+    return [raw[at : at + size] for at in range(0, len(raw), size)]

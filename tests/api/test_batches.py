@@ -180,3 +180,29 @@ def test_batch_is_refused_when_a_meta_cannot_be_read() -> None:
         check(good(metas=[fine, b"\x0a\x7f"]))
     with pytest.raises(errors.MessageTooLarge, match="message 0: too many"):
         check(good(metas=[MessageMeta(tags=["t"] * 65).SerializeToString(), fine]))
+
+
+@pytest.mark.parametrize("size", [1, 14, 127, 128, 255])
+def test_batch_is_taken_when_each_message_has_a_key_of_its_own(size: int) -> None:
+    metas = [MessageMeta(keys=[text * size]).SerializeToString() for text in "ab"]
+    check(good(metas=metas))
+    if size > 1:
+        check(good(metas=[metas[0], MessageMeta(keys=["é" * (size // 2)]).SerializeToString()]))
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        b"\x12\x02\xc3(",  # no UTF-8
+        b"\x12\x03ab",
+        b"\x12\x01ab",
+        b"\x12",
+        b"\x12\x00",
+        MessageMeta(keys=["k" * 256]).SerializeToString(),
+    ],
+)
+def test_batch_is_refused_when_what_looks_like_one_key_is_none(meta: bytes) -> None:
+    fine = MessageMeta(keys=["ab"]).SerializeToString()
+    for metas in ([fine, meta], [meta, fine]):
+        with pytest.raises(errors.InvalidBatch, match="message [01]: "):
+            check(good(metas=metas))

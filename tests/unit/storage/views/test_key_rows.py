@@ -68,6 +68,21 @@ def test_keys_when_it_is_unusual(raw: bytes, expected: list[bytes]) -> None:
     assert keys_in(raw) == expected
 
 
+@pytest.mark.parametrize("size", [1, 9, 127, 128, 255])
+@pytest.mark.parametrize("odd", [None, b"", b"\x12\x02k", b"\x0a\x01t", b"\x12\x01k\x12\x01l"])
+def test_keys_of_messages_when_each_has_one_of_one_length(size: int, odd: bytes | None) -> None:
+    metas = [encode(MessageMeta(keys=(f"{at:>{size}}"[-size:],))).raw for at in range(30)]
+    if odd is not None:
+        metas[7] = odd
+    bodies = [bytes(at % 5) for at in range(30)]
+    raw = b"".join(meta + body for meta, body in zip(metas, bodies, strict=True))
+    sizes = np.array([len(meta) for meta in metas])
+    whole = sizes + np.array([len(body) for body in bodies])
+    found = find_keys(memoryview(raw), np.cumsum(whole) - whole, sizes.astype(np.uint32))
+    expected = [(at, key) for at, meta in enumerate(metas) for key in keys_in(meta)]
+    assert [*zip(*found, strict=True)] == expected
+
+
 def test_keys_of_messages_when_some_have_none() -> None:
     texts: list[tuple[str, ...]] = [("a", "b"), (), ("c",)]
     raws = [encode(MessageMeta(tags=("t",), keys=keys)).raw for keys in texts] * 2

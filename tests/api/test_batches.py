@@ -204,5 +204,5 @@ def test_batch_is_taken_when_each_message_has_a_key_of_its_own(size: int) -> Non
 def test_batch_is_refused_when_what_looks_like_one_key_is_none(meta: bytes) -> None:
     fine = MessageMeta(keys=["ab"]).SerializeToString()
     for metas in ([fine, meta], [meta, fine]):
-        with pytest.raises(errors.InvalidBatch, match="message [01]: "):
+        with pytest.raises(errors.InvalidBatch, match=r"message [01]: "):
             check(good(metas=metas))

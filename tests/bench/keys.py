@@ -31,11 +31,11 @@ async def run(size: Size, folder: Path) -> Report:
     count = size.pick(500, 50_000, 200_000)
     rounds = size.pick(1, 3, 5)
     asked = size.pick(50, 2_000, 5_000)
+    cancels = f"{rounds} x {count:,} keys in no order, {_TOGETHER} a call"
     report = Report(
         [
             f"{pending:,} messages pending with a key of their own, due over 24 hours",
-            f"cancels: {rounds} x {count:,} keys in no order, {_TOGETHER} a call, "
-            f"{_CALLERS} calls under way; each outcome is checked",
+            f"cancels: {cancels}, {_CALLERS} calls under way; each outcome is checked",
             f"look-ups: {asked:,}, one after the other, of keys in no order and of none",
             "publishes: with and without keys by turns, batches of 1,000",
             "a child process serves; client: live objects frozen for the collector",

@@ -131,7 +131,7 @@ async def serve(
         failed = node.failure.found.result()
         _log.critical("node_failed", **logs.fields_of(failed))
         # A node that has left its cluster is not to be started again.
-        code = EXIT_CONFIG if isinstance(failed, errors.StartupError) else EXIT_FAILURE
+        code = EXIT_CONFIG if isinstance(failed, errors.ConfigError) else EXIT_FAILURE
     if code is None:
         return EXIT_OK
     logs.flush()

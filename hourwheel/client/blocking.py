@@ -176,7 +176,7 @@ class Consumer:
         server: Servers = SERVER_DEFAULT,
         *,
         group: str,
-        topic: str,
+        topic: str = "",
         ack_linger_ms: float = ACK_LINGER_MS,
         **settings: Any,
     ) -> None:

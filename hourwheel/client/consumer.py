@@ -5,13 +5,14 @@ A shell: what is held and asked for is decided by `lease_buffer`.
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final, Self
 
 from hourwheel import errors, limits
 from hourwheel.client.ack_batcher import Acker, raise_if_bad, to_ranges
+from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
 from hourwheel.client.prefetch_buffer import Finishable, LeaseBuffer, Selection, select
@@ -38,7 +39,7 @@ CLOSE_TIMEOUT_MS: Final = 2_000.0
 
 
 class AsyncConsumer:
-    """Receives the messages of one topic for one consumer group.
+    """Receives the messages of one topic, or of several, for one consumer group.
 
         async with AsyncConsumer("127.0.0.1:7400", group="billing", topic="orders") as consumer:
             async for message in consumer:
@@ -56,7 +57,9 @@ class AsyncConsumer:
         server: Servers | Channel = SERVER_DEFAULT,
         *,
         group: str,
-        topic: str,
+        topic: str = "",
+        topics: Sequence[str] = (),
+        pattern: str = "",
         filter: str | FilterExpression | None = None,  # noqa: A002 - what users call it
         invisible_ms: int = 0,
         prefetch_messages: int = PREFETCH_MESSAGES,
@@ -73,7 +76,10 @@ class AsyncConsumer:
         Args:
             server: see `Channel`; or a channel to be shared (and closed) by the caller.
             group: consumer group.
-            topic: topic to receive from.
+            topic: topic to receive from; or
+            topics: several, at most 10,000, each of which gets its turn; or
+            pattern: all topics whose names fit, * for any text, ? for a character; looked up every
+                30 s. Beyond 64 topics polls go round, and an idle topic waits for its turn.
             filter: which messages the group wants: tags (`"paid && !test"`), or `Sql("...")`. All
                 consumers of the group say the same, or nothing. None: as the group's subscription
                 says; everything where there is none yet. On a topic of dead letters it selects for
@@ -110,21 +116,35 @@ class AsyncConsumer:
         self._group = group
         self.is_ahead = prefetch_messages > 0
         """Whether messages are fetched before anybody asks for them."""
+        choice = None if topic and not (topics or pattern) else TopicChoice(topics, pattern)
+        if choice is not None:
+            if topic:
+                raise errors.InvalidArgument("give a topic, a list of topics, or a pattern")
+            if not self.is_ahead:
+                raise errors.InvalidArgument("of several topics messages are fetched ahead")
+            polls = max(polls, min(TOPIC_POLLS, len(choice.names) or TOPIC_POLLS))
         self._polls = polls
         self._patience = Patience(unavailable_ms_max)
         poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
         self.buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
         """What is fetched ahead. Who takes from it beside `receive` says so by `on_taken`."""
         self._acker = Acker(self._channel, group, linger_ms=ack_linger_ms)
-        self._poll_of = Poll(
+        poll_of = partial(
+            Poll,
             self._channel,
             self._acker,
             group=group,
-            topic=topic,
             wanted=as_filter(filter),
             invisible_ms=invisible_ms,
             bytes_max=poll_bytes,
         )
+        self._poll_of: Poll | TopicPolls
+        if choice is None:
+            self._poll_of = poll_of(topic=topic)
+        else:
+            self._poll_of = TopicPolls(
+                self._channel, choice, lambda name: poll_of(topic=name), polls
+            )
         self._pollers: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()

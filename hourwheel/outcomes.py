@@ -72,3 +72,5 @@ class EventKind(IntEnum):
     """The group's filter passed over it."""
     REDRIVEN = 8
     """A dead letter that was given to its group again."""
+    SKIPPED = 9
+    """The group begins, or goes on, behind it: an operator's word."""

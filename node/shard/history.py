@@ -279,7 +279,7 @@ class History:
     def _outcome(
         self, place: Place, row: np.void, group_id: int, outcome: int, at_ms: int
     ) -> list[Event]:
-        event = Event(_KINDS[outcome], at_ms, group_id, place.attempt)
+        event = Event(KINDS[outcome], at_ms, group_id, place.attempt)
         if outcome not in {Outcome.RETRY, Outcome.DEAD, Outcome.REDRIVE}:
             return [event]
         catalog = self._views.catalog
@@ -303,10 +303,11 @@ class History:
         return [event]
 
 
-_KINDS: Final[dict[int, EventKind]] = {
+KINDS: Final[dict[int, EventKind]] = {
     Outcome.ACK: EventKind.ACKED,
     Outcome.RETRY: EventKind.RETRIED,
     Outcome.DEAD: EventKind.DEAD,
     Outcome.FILTERED: EventKind.FILTERED,
     Outcome.REDRIVE: EventKind.REDRIVEN,
+    Outcome.SKIPPED: EventKind.SKIPPED,
 }

@@ -1,8 +1,9 @@
 """One life of a shard, in which the power fails at each durability operation, before and after it.
 
 What the life goes through is everything that writes: group commits over several segments, dispatch,
-cancels, retries, dead letters, checkpoints, merges, a cascade, clean stops. After each failure the
-shard opens again, nothing acknowledged is gone, and its views are those of the log.
+cancels, retries, dead letters, checkpoints, merges, a cascade, clean stops, the index of keys built
+again. After each failure the shard opens again, nothing acknowledged is gone, and its views are
+those of the log.
 """
 
 import os
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from hourwheel import errors
+from node.shard import key_jobs
 from node.shard.dispatcher import DispatchConfig
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import LogConfig
@@ -35,7 +38,9 @@ SEEDS = range(8 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 1)
 
 
 @pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
+def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(key_jobs, "MERGE_RUN_COUNT", 2)
+    monkeypatch.setattr(key_jobs, "PIECE_ROWS", 4)
     with small_sizes(16):
         yield
 
@@ -75,6 +80,12 @@ def live(world: ShardWorld) -> None:
     while world.work():
         pass
     world.advance(DAY_MS - 6_100)
+    world.maintenance.distrust(errors.CorruptFile("x", file=world.place.under("keys/x")))
+    world.shard.log.close()
+    world.open()  # without a checkpoint: the index of keys is built again, in pieces
+    while world.work():
+        pass
+    assert world.shard.views.keys.is_complete
     world.restart()
 
 
@@ -86,7 +97,7 @@ def test_life_when_nothing_fails_goes_through_everything() -> None:
     world = begin(0)
     live(world)
     world.check_rebuild()
-    assert world.jobs == {"checkpoint", "merge", "cascade"}
+    assert world.jobs == {"checkpoint", "merge", "cascade", "keys"}
     assert len(world.shard.log.segments()) > 1
     assert world.disk.durability_op_count > 100
 

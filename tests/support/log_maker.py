@@ -139,6 +139,7 @@ class _Life:
         await self._singles(world)
         await self._twice(world)
         await self._cancel(world)
+        await self._cancel_by_key(world)
         for _ in range(3):
             world.advance(_ROUND_MS // 3)
             await until(lambda: not _is_due(world))
@@ -219,6 +220,17 @@ class _Life:
             for (sequence, _), outcome in zip(choice, outcomes, strict=True)
             if outcome == 1
         }
+
+    async def _cancel_by_key(self, world: EngineWorld) -> None:
+        """In the log they are cancels as others."""
+        accepted = np.array(sorted(self.made.accepted), np.uint64)
+        tombstones = world.engine.shard.views.tombstones
+        before = tombstones.contains(accepted)
+        keys = [b"key-0", b"key-1", b"none"]
+        found = [await within(world.engine.cancel_keys(topic, keys)) for topic in TOPICS]
+        done = accepted[tombstones.contains(accepted) & ~before].tolist()
+        assert sum(int(one.cancelled_counts.sum()) for one in found) == len(done)
+        self.made.cancelled |= set(done)
 
     async def _consume(self, world: EngineWorld) -> None:
         for group in GROUPS:

@@ -8,6 +8,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import EventKind
 from hourwheel.v1 import lookup_pb2
 from node.access.control import AccessControl
@@ -263,6 +264,11 @@ async def test_history_when_a_token_is_of_another_message(
         ):
             with pytest.raises(errors.InvalidArgument, match="page token"):
                 await within(world.engine.history(message, topic, given))
+
+
+def test_every_outcome_of_a_record_has_its_event() -> None:
+    assert set(history.KINDS) == set(Outcome)
+    assert len(set(history.KINDS.values())) == len(Outcome)
 
 
 async def test_history_from_request_to_answer(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def show(output: Output, found: ClusterStatus) -> None:
         facts["answered_by"] = f"node {found.answered_by}"
         facts["majority"] = "yes" if found.control.has_majority else "NO: no master can be elected"
         facts["raft_leader"] = f"{leader} (term {found.control.term})"
+        facts["members_generation"] = found.control.generation
     output.facts("cluster", facts)
     in_sync = {node for shard in found.shards for node in shard.in_sync}
     if found.control is not None:

@@ -135,6 +135,8 @@ class ControlStatus:
     term: int
     has_majority: bool
     revision: int
+    generation: int = 0
+    """Of the voters: counts changes of the members. 0 also where an older node answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,16 +34,18 @@ FOLLOWER_PHASE_REPLICATING: FollowerPhase
 FOLLOWER_PHASE_SNAPSHOT: FollowerPhase
 
 class ControlStatus(_message.Message):
-    __slots__ = ("leader_node_id", "term", "has_majority", "revision")
+    __slots__ = ("leader_node_id", "term", "has_majority", "revision", "generation")
     LEADER_NODE_ID_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     HAS_MAJORITY_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     leader_node_id: str
     term: int
     has_majority: bool
     revision: int
-    def __init__(self, leader_node_id: _Optional[str] = ..., term: _Optional[int] = ..., has_majority: bool = ..., revision: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, leader_node_id: _Optional[str] = ..., term: _Optional[int] = ..., has_majority: bool = ..., revision: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
     __slots__ = ("node_id", "address", "started_ms", "clock_ms", "read_only_reason", "boot_id", "is_alive", "is_ready", "version", "epoch", "log_end_offset", "heard_ms_ago", "is_heard", "feature_level")

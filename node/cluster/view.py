@@ -87,7 +87,11 @@ class ClusterView:
             nodes=tuple(self._node(node, monotonic_ms) for node in self._members(state)),
             shard=self._mastership(monotonic_ms),
             control=ControlStatusData(
-                leader.node_id, leader.term, leader.has_majority, state.revision
+                leader.node_id,
+                leader.term,
+                leader.has_majority,
+                state.revision,
+                state.membership.generation,
             ),
         )
 

@@ -40,6 +40,8 @@ class ControlStatusData:
     term: int = 0
     has_majority: bool = False
     revision: int = 0
+    generation: int = 0
+    """Of the voters: counts changes of the members."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,11 @@ FAMILIES: Final = (
         lambda it: it.min_in_sync,
     ),
     _gauge(
+        "hourwheel_members_generation",
+        "Counts changes of the members, as this node knows them: the same on all nodes.",
+        lambda it: it.status.control.generation,
+    ),
+    _gauge(
         "hourwheel_cluster_nodes",
         "Nodes of the cluster, by its configuration.",
         lambda it: len(it.status.nodes),

@@ -9,7 +9,7 @@ import pytest
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from replication.control.launcher import ControlProcess
-from tests.support.control_cluster import ControlCluster, control_cluster
+from tests.support.control_cluster import ControlCluster, control_cluster, with_config
 
 N1, N2, N3, N4 = map(NodeId, ("n1", "n2", "n3", "n4"))
 
@@ -62,8 +62,11 @@ async def wiped(cluster: ControlCluster, node_id: NodeId) -> ControlProcess:
     broker = cluster.brokers.pop(node_id)
     await broker.kill()
     rmtree(broker.process.config.directory)
-    await broker.process.start()
-    return broker.process
+    # Without a broker it would end by itself, however long the others take.
+    config = with_config(broker, linger_ms=600_000.0)
+    process = ControlProcess(config, log_file=cluster.log)
+    await process.start()
+    return process
 
 
 @pytest.mark.parametrize("generation", [0, 1])

@@ -154,7 +154,7 @@ FAMILIES: Final = (
     _gauge(
         "hourwheel_members_generation",
         "Counts changes of the members, as this node knows them: the same on all nodes.",
-        lambda it: it.status.control.generation,
+        lambda it: it.status.control.generation if it.status.control is not None else 0,
     ),
     _gauge(
         "hourwheel_cluster_nodes",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import AsyncProducer, Columns, Message, PublishedIds
+from hourwheel.formats.meta import MessageMeta
 
 FAR_MS: Final = 3_600_000
 """What falls due later than this does so long after the test."""
@@ -47,9 +48,16 @@ def choose_delay(chooser: random.Random, mix: Mix, *, with_far: bool) -> tuple[i
     return chooser.randint(1, longest // 3 if chance < 0.6 else longest), False
 
 
+def own_key(body: bytes) -> str:
+    """The key that no other message has: of the serial that its body begins with."""
+    return f"own-{body[:8].hex()}"
+
+
 def make_message(body: bytes, at: int, chooser: random.Random, *, is_delay: bool) -> Message:
-    """A message with this body, some of them with a key or a tag."""
-    keys = (f"key-{chooser.randint(0, 9)}",) if chooser.random() < 0.3 else ()
+    """A message with this body and a key of its own, some of them with another key or a tag."""
+    keys: tuple[str, ...] = (own_key(body),)
+    if chooser.random() < 0.3:
+        keys += (f"key-{chooser.randint(0, 9)}",)
     tags = ("red",) if chooser.random() < 0.3 else ()
     if is_delay:
         return Message(body, delay_ms=at, keys=keys, tags=tags)
@@ -69,6 +77,7 @@ async def publish_list(
             bodies=bodies,
             delay_ms=times if is_delay else None,
             due_ms=None if is_delay else times,
+            metas=[MessageMeta(keys=(own_key(body),)) for body in bodies],
         )
         return await producer.publish_batch(topic, columns)
     messages = [

@@ -30,7 +30,7 @@ from chaos.history import (
     body_of,
     serial_of,
 )
-from chaos.message_mix import FAR_MS, Mix, choose_delay, publish_list
+from chaos.message_mix import FAR_MS, Mix, choose_delay, own_key, publish_list
 from chaos.principals import ADMIN, GUEST, LOAD, GuestGrant, Principals
 from hourwheel import (
     AsyncAdmin,
@@ -43,6 +43,7 @@ from hourwheel import (
 )
 from hourwheel.clock import SystemClock
 from hourwheel.formats import message_id, receipt
+from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.methods import Method
 from hourwheel.transport.retry import is_undecided
 from hourwheel.v1 import broker_pb2
@@ -90,6 +91,8 @@ class Workload:
         self._clock = SystemClock()
         self._open: set[int] = set()
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
+        self._keyed: set[int] = set()
+        """Messages that have a key of their own."""
         self._changed = asyncio.Event()
         self._is_stopping = False
         self._asking_count = 0
@@ -263,6 +266,7 @@ class Workload:
                 self.given_up.append(error)
                 self._fail(serials, error)
             else:
+                self._keyed.update(serials)
                 self._accept(serials, list(ids), chooser)
 
     async def _publish_unary(self, channel: Channel, producer_id: int) -> None:
@@ -335,11 +339,11 @@ class Workload:
             while not self._to_cancel.empty() and len(serials) < _CANCELS_AT_ONCE:
                 serials.append(self._to_cancel.get_nowait())
             serials += chooser.choices(serials, k=1)
-            ids = [self.history.accepted[serial].message_id for serial in serials]
+            by_key = chooser.random() < 0.5
             requested_ms = self._clock.wall_ms()
             try:
                 with self._asking():
-                    outcomes = await self.admin.cancel_many(ids)
+                    outcomes = await self._cancel(serials, by_key=by_key)
             except errors.HourwheelError:
                 unanswered = (None, self._clock.wall_ms(), requested_ms)
                 self.history.cancels += [Cancel(serial, *unanswered) for serial in serials]
@@ -352,6 +356,25 @@ class Workload:
                     if outcome.name == "CANCELLED":
                         self._open.discard(serial)
             self._note()
+
+    async def _cancel(self, serials: list[int], *, by_key: bool) -> list[CancelOutcome]:
+        """By the keys that are their own, where they have one and that is wanted; else by id."""
+        outcomes: dict[int, CancelOutcome] = {}
+        for topic in TOPICS:
+            mine = [
+                serial
+                for serial in serials
+                if by_key and serial in self._keyed and self.history.sent[serial].topic == topic
+            ]
+            if mine:
+                keys = [own_key(body_of(serial)) for serial in mine]
+                found = await self.admin.cancel_by_keys(topic, keys)
+                outcomes.update(zip(mine, (one.outcome for one in found), strict=True))
+        rest = [serial for serial in serials if serial not in outcomes]
+        if rest:
+            ids = [self.history.accepted[serial].message_id for serial in rest]
+            outcomes.update(zip(rest, await self.admin.cancel_many(ids), strict=True))
+        return [outcomes[serial] for serial in serials]
 
     # -- consumers --------------------------------------------------------------------------------
 

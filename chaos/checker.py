@@ -8,7 +8,7 @@ docs/ARCHITECTURE.md:
     I2  early
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
         acknowledged twice, not given back
-    I6  cancel
+    I6  cancel, reschedule
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained.
@@ -20,8 +20,8 @@ from itertools import pairwise
 from math import inf
 from typing import Final, NamedTuple
 
-from chaos.history import Cancel, Delivery, Finish, History, Stored
-from hourwheel.outcomes import CancelOutcome
+from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 
 _SHOWN_MAX: Final = 5
 _RETRY: Final = "%RETRY%"
@@ -56,8 +56,9 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_queued(history, stored),
         *_due_times(history, stored, bounds),
         *_cancels(history, stored, bounds),
+        *_moves(history, stored),
         *_phantoms(history),
-        *_early(history, bounds),
+        *_early(history, stored, bounds),
         *_not_delivered(history, stored),
         *_each_message(history, stored, bounds),
         *_let_in(history, bounds),
@@ -158,7 +159,8 @@ def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Viola
         requested.add(message_id.sequence)
         fault = _find_untruth(cancel, message_id.sequence, stored, released)
         if fault is None and cancel.outcome is CancelOutcome.ALREADY_RELEASED:
-            ahead = message_id.due_ms - cancel.answered_ms - bounds.clock_ms
+            due_ms = stored.moved.get(message_id.sequence, message_id.due_ms)
+            ahead = due_ms - cancel.answered_ms - bounds.clock_ms
             if ahead > bounds.lead_ms:
                 fault = f"was said to be released {ahead:.0f} ms before its due time"
         if fault is not None:
@@ -184,6 +186,36 @@ def _find_untruth(cancel: Cancel, sequence: int, stored: Stored, released: set[i
     return None
 
 
+def _moves(history: History, stored: Stored) -> Iterator[Violation]:
+    """I6: each answer is true, and nothing is moved that nobody wanted to move."""
+    released = {one.sequence for one in stored.queued if not one.topic.startswith((_RETRY, _DEAD))}
+    requested: set[int] = set()
+    for move in history.moves:
+        message_id = history.accepted[move.serial].message_id
+        requested.add(message_id.sequence)
+        fault = _find_false_move(move, message_id.sequence, stored, released)
+        if fault is not None:
+            yield Violation("reschedule", f"{move.serial} ({message_id}) {fault}")
+    for sequence in stored.moved.keys() - requested:
+        yield Violation("reschedule", f"sequence {sequence} was moved, and nobody asked for it")
+
+
+def _find_false_move(move: Move, sequence: int, stored: Stored, released: set[int]) -> str | None:
+    if move.outcome is RescheduleOutcome.RESCHEDULED:
+        due_ms = stored.moved.get(sequence, -1)  # later where it was past: then it is "at once"
+        return None if due_ms >= move.due_ms else f"was said to be moved, and is due at {due_ms}"
+    if move.outcome is RescheduleOutcome.ALREADY_RELEASED and sequence not in released:
+        return "was said to be released, and is not"
+    if move.outcome is RescheduleOutcome.CANCELLED and sequence not in stored.cancelled:
+        return "was said to be cancelled, and is not"
+    if move.outcome is RescheduleOutcome.UNKNOWN:
+        return "was acknowledged, and a reschedule does not know it"
+    is_past = sequence in released or sequence in stored.cancelled
+    if move.outcome is RescheduleOutcome.EXPIRED and not is_past:
+        return "was said to be past, and is neither released nor cancelled"
+    return None
+
+
 # -- deliveries -----------------------------------------------------------------------------------
 
 
@@ -205,11 +237,12 @@ def _phantoms(history: History) -> Iterator[Violation]:
                 yield Violation("published twice", f"{one.serial} is {known}, and here: {one}")
 
 
-def _early(history: History, bounds: Bounds) -> Iterator[Violation]:
-    """I2, by the harness's clock alone."""
+def _early(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
+    """I2, by the harness's clock alone; of what was moved, by where it was moved to."""
     for one in history.deliveries:
         sent = None if one.serial is None else history.sent.get(one.serial)
         due_ms = one.message_id.due_ms if sent is None else sent.due_ms
+        due_ms = stored.moved.get(one.message_id.sequence, due_ms)
         if one.seen_ms < due_ms - bounds.clock_ms:
             yield Violation("early", f"{due_ms - one.seen_ms:.1f} ms too soon: {one}")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from hourwheel.formats.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 
 _SERIAL_BYTES: Final = 8
 _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
@@ -55,6 +55,18 @@ class Cancel(NamedTuple):
 
     serial: int
     outcome: CancelOutcome | None
+    """None: nobody knows, the call failed."""
+    answered_ms: float
+    requested_ms: float = 0.0
+
+
+class Move(NamedTuple):
+    """A message was to be moved to another due time; each at most to one."""
+
+    serial: int
+    due_ms: int
+    """The instant that was asked for."""
+    outcome: RescheduleOutcome | None
     """None: nobody knows, the call failed."""
     answered_ms: float
     requested_ms: float = 0.0
@@ -128,6 +140,7 @@ class History:
     refused: set[int] = field(default_factory=set)
     """Serials of messages whose producer was told that nothing was stored."""
     cancels: list[Cancel] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
     groups: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -157,6 +170,9 @@ class History:
         for cancel in self.cancels:
             outcome = None if cancel.outcome is None else cancel.outcome.name
             yield ["cancel", *cancel._replace(outcome=None), outcome]
+        for move in self.moves:
+            reported = None if move.outcome is None else move.outcome.name
+            yield ["move", *move._replace(outcome=None), reported]
         for name in ("deliveries", "finishes", "faults", "guest_calls", "grant_changes"):
             yield from ([name, *event] for event in getattr(self, name))
 
@@ -181,6 +197,9 @@ class History:
             elif kind == "cancel":
                 outcome = None if rest[-1] is None else CancelOutcome[rest[-1]]
                 history.cancels.append(Cancel(*rest[:-1])._replace(outcome=outcome))
+            elif kind == "move":
+                reported = None if rest[-1] is None else RescheduleOutcome[rest[-1]]
+                history.moves.append(Move(*rest[:-1])._replace(outcome=reported))
             elif kind == "deliveries":
                 delivery = Delivery(*rest)
                 message_id = MessageId(*delivery.message_id)
@@ -226,3 +245,5 @@ class Stored:
     pending: list[Entry] = field(default_factory=list)
     """In the wheel, cancelled ones not."""
     cancelled: set[int] = field(default_factory=set)
+    moved: dict[int, int] = field(default_factory=dict)
+    """Sequence -> due time, of what was moved to another one than it was published with."""

@@ -17,7 +17,7 @@ from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 
 
 class Log(Protocol):
@@ -108,6 +108,10 @@ class LogModel:
     """(group, topic) -> what the group wanted of the topic, one after the other."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(first sequence, epoch)."""
+    moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Sequence -> (when it is due now, the latest due time that it ever had)."""
+    leaving: set[int] = field(default_factory=set)
+    """Sequences of what was released or thrown away by the record that moved it."""
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
@@ -133,6 +137,7 @@ class LogModel:
             Kind.PUBLISH: self._publish,
             Kind.DISPATCH: self._dispatch,
             Kind.CANCEL: self._cancel,
+            Kind.RESCHEDULE: self._reschedule,
             Kind.RESOLVE: self._resolve,
             Kind.CONFIG: self._configure,
             Kind.TRIM: self._trim,
@@ -215,38 +220,80 @@ class LogModel:
         count = 0
         while self._wheel and self._wheel[0][:2] <= to:
             entry = heapq.heappop(self._wheel)
-            if self.waiting.pop(_place_of(entry), None) is None:
-                continue
-            if entry.topic_queue >> 8 in self.topics:
-                self._release(entry)
-                count += 1
-                continue
-            self.discarded_count += 1
-            if entry.attempt == 1:
-                self.discarded.add(entry.sequence)
+            place = _place_of(entry)
+            if self.waiting.get(place) != entry:
+                continue  # cancelled, moved, or moved away and back
+            del self.waiting[place]
+            count += self._release_or_discard(entry)
         return count
+
+    def _release_or_discard(self, entry: Entry) -> bool:
+        if entry.topic_queue >> 8 in self.topics:
+            self._release(entry)
+            return True
+        self.discarded_count += 1
+        if entry.attempt == 1:
+            self.discarded.add(entry.sequence)
+        return False
 
     def _cancel(self, batch: RecordBatch) -> list[int]:
         outcomes: list[int] = []
         for row in batch.rows:
-            sequence, due_ms = int(row["sequence"]), int(row["due_ms"])
-            is_right = self.messages.get(sequence) == due_ms
-            is_right &= self.epoch_of(sequence) == int(row["epoch"])
-            is_known = is_right and self.is_known(sequence)
-            if sequence < self.sequence_floor and row["epoch"] and not is_known:
-                outcomes.append(CancelOutcome.EXPIRED)
-            elif not is_right:
-                outcomes.append(CancelOutcome.UNKNOWN)
-            elif sequence in self.released or sequence in self.discarded:
-                outcomes.append(CancelOutcome.ALREADY_RELEASED)
-            else:
-                outcomes.append(CancelOutcome.CANCELLED)
+            sequence, outcome = int(row["sequence"]), self._too_late(row)
+            if outcome is None:
+                outcome = CancelOutcome.CANCELLED
                 self.cancelled.add(sequence)
                 self.waiting.pop((sequence, 0), None)  # cancelled twice: the same answer
+            outcomes.append(outcome)
         return outcomes
+
+    def _too_late(self, row: Any) -> CancelOutcome | None:
+        """Why nothing can be done to the message that a row names; None: it is not released."""
+        sequence, due_ms = int(row["sequence"]), int(row["due_ms"])
+        is_right = self.messages.get(sequence) == due_ms
+        is_right &= self.epoch_of(sequence) == int(row["epoch"])
+        is_known = is_right and self.is_known(sequence)
+        if sequence < self.sequence_floor and row["epoch"] and not is_known:
+            return CancelOutcome.EXPIRED
+        if not is_right:
+            return CancelOutcome.UNKNOWN
+        if sequence in self.released or sequence in self.discarded:
+            return CancelOutcome.ALREADY_RELEASED
+        return None
+
+    def _reschedule(self, batch: RecordBatch) -> list[tuple[int, int]]:
+        """(outcome, new due time or 0) of each row."""
+        results: list[tuple[int, int]] = []
+        leaving: dict[int, Entry] = {}
+        store_ms = batch.header.store_ms
+        for row in batch.rows:
+            sequence, late = int(row["sequence"]), self._too_late(row)
+            if late is not None:
+                results.append((RescheduleOutcome[late.name], 0))
+            elif sequence in self.cancelled:
+                results.append((RescheduleOutcome.CANCELLED, 0))
+            elif sequence in leaving:
+                results.append((RescheduleOutcome.ALREADY_RELEASED, 0))
+            else:
+                due_ms = max(int(row["new_due_ms"]), store_ms)
+                results.append((RescheduleOutcome.RESCHEDULED, due_ms))
+                entry = self.waiting.pop((sequence, 0))._replace(due_ms=due_ms)
+                _, last_ms = self.moved.get(sequence, (0, self.messages[sequence]))
+                self.moved[sequence] = due_ms, max(last_ms, due_ms)
+                if due_ms <= store_ms or entry[:2] <= self.cursor:
+                    leaving[sequence] = entry
+                else:
+                    self._schedule(entry, store_ms)
+        for sequence, entry in sorted(leaving.items()):
+            self.leaving.add(sequence)
+            self._release_or_discard(entry)
+        return results
 
     def is_known(self, sequence: int) -> bool:
         """Whether a message is young enough, or not yet past: else nobody need know of it."""
+        if sequence in self.moved:
+            is_past = (self.moved[sequence][1], sequence) <= self.cursor
+            return sequence >= self.sequence_floor or not is_past
         is_past = sequence in self.released or sequence in self.discarded
         is_past |= (self.messages[sequence], sequence) <= self.cursor
         return sequence >= self.sequence_floor or not is_past

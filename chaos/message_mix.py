@@ -27,6 +27,8 @@ class Mix:
     far_ratio: float = 0.02
     """Part that falls due long after the test; they stay pending, or are cancelled."""
     cancel_ratio: float = 0.12
+    move_ratio: float = 0.08
+    """Part that is moved to another due time, or is too late for it."""
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
     """Part of what is received that is left until its lease ends."""

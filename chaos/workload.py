@@ -25,6 +25,7 @@ from chaos.history import (
     Finish,
     GuestCall,
     History,
+    Move,
     Sent,
     Verb,
     body_of,
@@ -93,6 +94,8 @@ class Workload:
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
         """Messages that have a key of their own."""
+        self._to_move: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+        """(serial, where to)."""
         self._changed = asyncio.Event()
         self._is_stopping = False
         self._asking_count = 0
@@ -121,6 +124,8 @@ class Workload:
                 for number, group in enumerate(CONSUMERS)
             ]
             background.append(tasks.create_task(self._cancel_some()))
+            mover = await clients.enter_async_context(AsyncProducer(channel))
+            background.append(tasks.create_task(self._move_some(mover)))
             producer = await clients.enter_async_context(
                 AsyncProducer(Channel(self.servers, **options), batch_messages=60)
             )
@@ -196,7 +201,8 @@ class Workload:
         if await self._place_if_wheel_is_empty() != before:
             return False
         # Last: nothing else runs between this and the end of the load.
-        return self._to_cancel.empty() and not self._asking_count
+        is_quiet = self._to_cancel.empty() and self._to_move.empty()
+        return is_quiet and not self._asking_count
 
     async def _place_if_wheel_is_empty(self) -> tuple[int, int] | None:
         """(epoch, end of the log), as the master says; None where something is due soon.
@@ -320,6 +326,10 @@ class Workload:
             if chooser.random() < self.mix.cancel_ratio:
                 lag_s = chooser.random() * chooser.random() * 3.0
                 loop.call_later(lag_s, self._to_cancel.put_nowait, serial)
+            if chooser.random() < self.mix.move_ratio:
+                lag_s = chooser.random() * chooser.random() * 2.0
+                due_ms = int(now_ms) + chooser.randint(0, 2 * self.mix.delay_ms_max)
+                loop.call_later(lag_s, self._to_move.put_nowait, (serial, due_ms))
         self.publish_count += 1
         self._note()
 
@@ -375,6 +385,30 @@ class Workload:
             ids = [self.history.accepted[serial].message_id for serial in rest]
             outcomes.update(zip(rest, await self.admin.cancel_many(ids), strict=True))
         return [outcomes[serial] for serial in serials]
+
+    async def _move_some(self, producer: AsyncProducer) -> None:
+        """Move some to other due times; asked again until there is an answer."""
+        while True:
+            moving = [await self._to_move.get()]
+            while not self._to_move.empty() and len(moving) < _CANCELS_AT_ONCE:
+                moving.append(self._to_move.get_nowait())
+            ids = [self.history.accepted[serial].message_id for serial, _ in moving]
+            requested_ms = self._clock.wall_ms()
+            try:
+                with self._asking():
+                    answers = await producer.reschedule_many(
+                        ids, due_ms=[due_ms for _, due_ms in moving]
+                    )
+            except errors.HourwheelError:
+                now_ms = self._clock.wall_ms()
+                self.history.moves += [Move(*one, None, now_ms, requested_ms) for one in moving]
+                for one in moving:
+                    self._to_move.put_nowait(one)
+            else:
+                now_ms = self._clock.wall_ms()
+                for one, answer in zip(moving, answers, strict=True):
+                    self.history.moves.append(Move(*one, answer.outcome, now_ms, requested_ms))
+            self._note()
 
     # -- consumers --------------------------------------------------------------------------------
 

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from hourwheel.formats.message_id import MessageId
     from hourwheel.formats.meta import MessageMeta
     from hourwheel.formats.tag_gene import GeneKind, GeneSpec
-    from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
+    from hourwheel.outcomes import (
+        CancelOutcome,
+        DeadLetterReason,
+        MessageState,
+        RescheduleOutcome,
+    )
     from hourwheel.transport.access import Tls
     from hourwheel.transport.channel import Channel
 
@@ -57,6 +62,7 @@ __all__ = [
     "PublishedIds",
     "ReceivedBatch",
     "ReceivedMessage",
+    "RescheduleOutcome",
     "RetryPreset",
     "Sql",
     "Tags",
@@ -85,6 +91,7 @@ _HOMES = {
     "PublishedIds": "client.message_ids",
     "ReceivedBatch": "client.message",
     "ReceivedMessage": "client.message",
+    "RescheduleOutcome": "outcomes",
     "RetryPreset": "delay_levels",
     "Sql": "filter_language.inputs",
     "Tags": "filter_language.inputs",

@@ -17,11 +17,13 @@
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
     |   +-- StaleReceipt           the lease is over
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
+    |   +-- FeatureLevelTooLow     not before all nodes know it
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
     |   +-- TopicPaused            nothing may be published to it, until an operator resumes it
     |   +-- Forked                 (in the client) it belongs to the process that forked
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
+    |   +-- TooManyMoved           as many messages are rescheduled as a shard keeps in memory
     |   +-- DiskFull               no room to accept; what is durable is still delivered
     |   +-- QuotaExceeded          the caller's share is used: come back after `retry_after_ms`
     |   +-- QuotaReached           likewise, and waiting alone does not help
@@ -200,6 +202,12 @@ class FailedPrecondition(HourwheelError):
     reason = "FAILED_PRECONDITION"
 
 
+class FeatureLevelTooLow(FailedPrecondition):
+    """Not before all nodes of the cluster know it: one is of an earlier version, or was lately."""
+
+    reason = "FEATURE_LEVEL_TOO_LOW"
+
+
 class OutOfOrderSequence(FailedPrecondition):
     """The producer's sequence does not follow its last accepted one."""
 
@@ -248,6 +256,13 @@ class ResourceExhausted(HourwheelError):
     code = "RESOURCE_EXHAUSTED"
     reason = "RESOURCE_EXHAUSTED"
     retriable = True
+
+
+class TooManyMoved(ResourceExhausted):
+    """As many pending messages were moved to another due time as a shard keeps in memory."""
+
+    reason = "TOO_MANY_MOVED"
+    retriable = False
 
 
 class Overloaded(ResourceExhausted):

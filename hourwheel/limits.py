@@ -26,6 +26,9 @@ BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 BATCH_TOPIC_COUNT_MAX: Final = 1_024
 """Topics that the messages of one batch are for."""
 CANCEL_COUNT_MAX: Final = 16_384
+MOVED_COUNT_MAX: Final = 2_097_152
+"""Messages of a shard that were moved to another due time and are not past: 24 bytes of memory, and
+of each checkpoint, for each."""
 RECEIPT_COUNT_MAX: Final = 16_384
 RECEIVE_MESSAGE_COUNT_MAX: Final = 16_384
 RECEIVE_BYTES_MAX: Final = 8 * 1024 * 1024

@@ -21,6 +21,21 @@ class CancelOutcome(IntEnum):
     ago, or there never was such a message."""
 
 
+class RescheduleOutcome(IntEnum):
+    """What became of a message that was to be moved to another due time. Definite and true."""
+
+    RESCHEDULED = 1
+    """It is due at the new time, and at no other."""
+    ALREADY_RELEASED = 2
+    """Too late: it was released, or will be within the dispatch lead (some milliseconds)."""
+    UNKNOWN = 3
+    """No message has this id."""
+    EXPIRED = 4
+    """Not pending, and its history is gone: see `CancelOutcome.EXPIRED`."""
+    CANCELLED = 5
+    """Too late: it was cancelled."""
+
+
 class ReceiptOutcome(IntEnum):
     """What became of an attempt to finish or change a lease."""
 
@@ -74,3 +89,5 @@ class EventKind(IntEnum):
     """A dead letter that was given to its group again."""
     SKIPPED = 9
     """The group begins, or goes on, behind it: an operator's word."""
+    RESCHEDULED = 10
+    """It was moved to another due time."""

@@ -16,6 +16,8 @@ from storage.views.unit import NO_UNITS, UNIT, Units, pick, put
 CAPACITY_DEFAULT: Final = 4_096
 _NEVER: Final = 1 << 62
 _NOTHING_SEEN_MS: Final = -2
+_UNSORTED_MAX: Final = 8_192
+"""Units that came since they were last put in the order of their sequences."""
 
 
 class Memtable:
@@ -32,6 +34,8 @@ class Memtable:
         self.count = 0
         self._seen_after_ms = _NOTHING_SEEN_MS
         self._seen_next_ms = _NEVER
+        self._by_sequence = np.empty(0, np.int64)
+        """Ordinals of the first units in the order of their sequences: made when it is needed."""
 
     @property
     def units(self) -> Units:
@@ -43,6 +47,7 @@ class Memtable:
         self.count = 0
         self._seen_after_ms = _NOTHING_SEEN_MS
         self._seen_next_ms = _NEVER
+        self._by_sequence = np.empty(0, np.int64)
 
     def insert(self, units: Units) -> None:
         """Add `units`."""
@@ -107,6 +112,30 @@ class Memtable:
             return min(to, Key(due_ms, SEQUENCE_MAX)), found
         last = np.partition(sequences, count - 1)[count - 1]
         return min(to, Key(due_ms, int(last))), found[sequences <= last]
+
+    def find(
+        self,
+        due_ms: NDArray[np.int64],
+        sequences: NDArray[np.uint64],
+        attempts: NDArray[np.uint16],
+    ) -> tuple[NDArray[np.int64], Units]:
+        """(which of n are here, copies of these units): one unit of each key and attempt."""
+        if self.count - len(self._by_sequence) > _UNSORTED_MAX:
+            self._by_sequence = np.argsort(self.units["sequence"], kind="stable")
+        at, found = len(self._by_sequence), np.full(len(sequences), -1, np.int64)
+        rest = at + np.argsort(self._units["sequence"][at : self.count], kind="stable")
+        for ordinals in (self._by_sequence, rest):
+            ascending = self._units["sequence"][ordinals]
+            low = np.searchsorted(ascending, sequences, "left")
+            counts = np.searchsorted(ascending, sequences, "right") - low
+            requested = np.repeat(np.arange(len(sequences)), counts)
+            steps = np.arange(len(requested)) - np.repeat(np.cumsum(counts) - counts, counts)
+            candidates = ordinals[low[requested] + steps]
+            is_right = self._due[candidates] == due_ms[requested]
+            is_right &= self._units["attempt"][candidates] == attempts[requested]
+            found[requested[is_right]] = candidates[is_right]
+        here = np.flatnonzero(found >= 0)
+        return here, pick(self._units, found[here])
 
     def dues_after(self, after: Key) -> NDArray[np.int64]:
         """Due times of the units with key > `after`, in order of arrival: a copy."""

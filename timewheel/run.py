@@ -1,6 +1,6 @@
 """Read a run (timewheel/run_format.py): sections, slot directories, units; all verified."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,17 @@ from hourwheel.errors import invariant, required
 from hourwheel.types import Key
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
-from storage.views.unit import UNIT, UNIT_BYTES, Units, count_to, equal_spans
+from storage.views.unit import (
+    NO_UNITS,
+    UNIT,
+    UNIT_BYTES,
+    Units,
+    count_to,
+    equal_spans,
+    join,
+    pick,
+    search_keys,
+)
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,
@@ -27,6 +37,10 @@ from timewheel.run_format import (
 )
 
 _BLOCK_BYTES: Final = BLOCK_UNITS * UNIT_BYTES
+_KEY: Final = np.dtype([("due_ms", "<i8"), ("sequence", "<u8")])
+"""The first bytes of a unit."""
+_FOUND_BLOCKS: Final = 256
+"""Blocks that are in memory at once while scattered units are looked for: 4 MiB."""
 
 
 class Run:
@@ -66,6 +80,8 @@ class Run:
         self._block_crcs: NDArray[np.uint32] = np.frombuffer(tables[cut:], "<u4")
         self._ordinals = {int(row["bucket"]): n for n, row in enumerate(self.sections)}
         self.cascaded_days: set[int] = set()
+        self._fences: NDArray[Any] | None = None
+        """Key of each block's first unit: read when somebody looks for single units."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -181,6 +197,74 @@ class Run:
                 end = low
         return first + count_to(self.read(first, end), due_ms, sequence)
 
+    def find(
+        self,
+        due_ms: NDArray[np.int64],
+        sequences: NDArray[np.uint64],
+        attempts: NDArray[np.uint16],
+    ) -> tuple[NDArray[np.int64], Units]:
+        """(which of n are here, copies of these units): one unit of each key and attempt.
+
+        Raises:
+            CorruptFile: a block in which one should be fails its CRC32C.
+        """
+        buckets = self.sections["bucket"]
+        buckets = buckets[~np.isin(buckets, list(self.cascaded_days))]
+        requested = np.flatnonzero(np.isin(due_ms // BUCKET_MS[self.footer.level], buckets))
+        if not len(requested):
+            return requested, NO_UNITS
+        fences = self._load_fences()
+        keys = due_ms[requested], sequences[requested]
+        first = search_keys(fences["due_ms"], fences["sequence"], *keys)
+        last = search_keys(fences["due_ms"], fences["sequence"], keys[0], keys[1] + np.uint64(1))
+        first, last = np.maximum(first - 1, 0), last - 1  # of equal keys some may lie before
+        is_inside = last >= 0
+        requested, first, last = requested[is_inside], first[is_inside], last[is_inside]
+        places: list[NDArray[np.int64]] = []
+        found: list[Units] = []
+        for at in range(0, len(requested), _FOUND_BLOCKS):
+            some = slice(at, at + _FOUND_BLOCKS)
+            units = self._read_blocks(first[some], last[some])
+            here, which = _find_in(
+                units,
+                due_ms[requested[some]],
+                sequences[requested[some]],
+                attempts[requested[some]],
+            )
+            places.append(requested[some][here])
+            found.append(pick(units, which))
+        return np.concatenate([np.empty(0, np.int64), *places]), join(found)
+
+    def _read_blocks(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> Units:
+        """All units of the blocks of n ranges [first, last], each once, in key order."""
+        chosen = np.zeros(len(self._block_crcs) + 1, np.int8)
+        np.add.at(chosen, first, 1)
+        np.add.at(chosen, last + 1, -1)
+        blocks = np.flatnonzero(np.cumsum(chosen[:-1], dtype=np.int64)).tolist()
+        count = self.footer.unit_count
+        sizes = [min(BLOCK_UNITS, count - one * BLOCK_UNITS) * UNIT_BYTES for one in blocks]
+        read = self._file.pread_many(sizes, [unit_at(one * BLOCK_UNITS) for one in blocks])
+        for block, raw in zip(blocks, read, strict=True):
+            if crc32c(raw) != self._block_crcs[block]:
+                raise errors.CorruptFile(
+                    "a block of units fails its CRC32C",
+                    file=self.path,
+                    offset=unit_at(block * BLOCK_UNITS),
+                )
+        return np.frombuffer(b"".join(read), UNIT)
+
+    def _load_fences(self) -> NDArray[Any]:
+        """Key of the first unit of each block: not verified, but what they lead to is."""
+        if self._fences is None:
+            count = len(self._block_crcs)
+            places = [unit_at(block * BLOCK_UNITS) for block in range(count)]
+            parts = [
+                b"".join(self._file.pread_many([_KEY.itemsize] * len(some), some))
+                for some in (places[at : at + 4_096] for at in range(0, count, 4_096))
+            ]
+            self._fences = np.frombuffer(b"".join(parts), _KEY)
+        return self._fences
+
     def will_need(self, first: int, end: int) -> None:
         """Ask the disk to have these units at hand soon."""
         if end > first:
@@ -189,6 +273,29 @@ class Run:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _find_in(
+    units: Units,
+    due_ms: NDArray[np.int64],
+    sequences: NDArray[np.uint64],
+    attempts: NDArray[np.uint16],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(which of n are among units in key order, the ordinal of each of these)."""
+    dues, numbers, tries = units["due_ms"], units["sequence"], units["attempt"]
+    at = search_keys(dues, numbers, due_ms, sequences)
+    found = np.full(len(at), -1, np.int64)
+    going = np.flatnonzero(at < len(units))
+    while len(going):  # of equal keys there are a few
+        here = at[going]
+        is_same = (dues[here] == due_ms[going]) & (numbers[here] == sequences[going])
+        is_right = is_same & (tries[here] == attempts[going])
+        found[going[is_right]] = here[is_right]
+        going = going[is_same & ~is_right]
+        at[going] += 1
+        going = going[at[going] < len(units)]
+    which = np.flatnonzero(found >= 0)
+    return which, found[which]
 
 
 def open_run(disk: Disk, directory: str, identity: Identity, covers_first: int, run_id: int) -> Run:

@@ -10,10 +10,11 @@ elsewhere on what `freeze` and the run set hand them, and come back through `ins
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel.errors import invariant, required
 from hourwheel.types import SEQUENCE_MAX, Key
-from storage.views.unit import UNIT_BYTES, Units, join, pick, sort_by_key
+from storage.views.unit import UNIT, UNIT_BYTES, Units, join, pick, sort_by_key
 from timewheel.hour_readers import HourReaders
 from timewheel.levels import HOUR_MS, SECOND_MS, hour_of
 from timewheel.memtable import Memtable, within
@@ -134,6 +135,44 @@ class Wheel:
                 break
             self._load(target)
         return min(target, self.near.frontier)
+
+    def find(
+        self,
+        due_ms: NDArray[np.int64],
+        sequences: NDArray[np.uint64],
+        attempts: NDArray[np.uint16],
+    ) -> Units:
+        """The units of n messages that are pending: array[n], copies.
+
+        Args:
+            due_ms: where each is due.
+            sequences: of the messages.
+            attempts: of the units.
+
+        Raises:
+            CorruptFile: a run is damaged.
+            InvariantViolated: one is not in the wheel.
+        """
+        found = np.zeros(len(sequences), UNIT)
+        left = np.arange(len(sequences))
+        sources: list[Memtable | Run] = [*self._memtables(), *reversed(self.runs.all())]
+        for source in sources:
+            if not len(left):
+                break
+            here, units = source.find(due_ms[left], sequences[left], attempts[left])
+            if len(here):
+                found[left[here]] = units
+                left = np.delete(left, here)
+        if len(left):
+            self._verify_around(int(due_ms[left[0]]))
+        invariant(not len(left), "what is pending is in the wheel", sequences=sequences[left][:8])
+        return found
+
+    def _verify_around(self, due_ms: int) -> None:
+        """Raises CorruptFile where what the runs have of an hour is damaged."""
+        for run, first, end in self.runs.pieces_of_hour(hour_of(due_ms)):
+            for at in range(first, end, self.config.load_units):
+                run.read(at, min(at + self.config.load_units, end))
 
     def _load(self, target: Key) -> None:
         """Move the frontier towards `target` by about one chunk."""

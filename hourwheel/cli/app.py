@@ -16,6 +16,7 @@ from hourwheel.cli import (
     pending,
     permissions,
     publish,
+    reschedule,
     server_commands,
     wheel,
 )
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command()(publish.publish)
 app.command()(consume.consume)
 app.command()(publish.cancel)
+app.command()(reschedule.reschedule)
 app.command()(catalog.describe)
 app.add_typer(catalog.topics, name="topics")
 app.add_typer(catalog.groups, name="groups")

@@ -54,6 +54,12 @@ def _line(event: MessageEvent) -> str:
     ]
     if event.attempt and event.group:
         parts.append(f"attempt {event.attempt}")
-    if event.kind in {EventKind.PUBLISHED, EventKind.RETRIED, EventKind.REDRIVEN}:
+    if event.kind in _WAITING:
         parts.append(f"due {format_instant(event.due_ms)}")
     return "  ".join(parts)
+
+
+_WAITING = frozenset(
+    {EventKind.PUBLISHED, EventKind.RESCHEDULED, EventKind.RETRIED, EventKind.REDRIVEN}
+)
+"""Kinds of events after which a message waits until it is due."""

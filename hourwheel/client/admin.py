@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
-from hourwheel.client import access, cancellation, damage, members, pending, wheel
+from hourwheel.client import access, damage, members, pending, wheel
 from hourwheel.client.catalog import (
     DeadLetter,
     GroupChanges,
@@ -16,6 +16,7 @@ from hourwheel.client.catalog import (
     subscription_of,
     topic_of,
 )
+from hourwheel.client.changes import cancellation
 from hourwheel.client.cluster_status import ClusterStatus, Mastership, cluster_status
 from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.groups.dead_letters import DeadLetterAdmin

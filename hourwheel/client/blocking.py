@@ -27,8 +27,9 @@ from hourwheel.client import catalog
 from hourwheel.client.access import Grant, Limits, Quota, User
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Columns
-from hourwheel.client.cancellation import Ids, KeyCancelled
 from hourwheel.client.catalog import MessageDescription
+from hourwheel.client.changes.blocking_changes import BlockingChanges
+from hourwheel.client.changes.cancellation import Ids, KeyCancelled
 from hourwheel.client.cluster_status import ClusterStatus, Mastership
 from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
 from hourwheel.client.damage import DamagedMessage
@@ -86,7 +87,7 @@ def _close_with(client: object, thread: LoopThread) -> None:
     weakref.finalize(client, thread.abandon).atexit = False  # which is for `LoopThread`s
 
 
-class Producer:
+class Producer(BlockingChanges):
     """Publishes messages, each of them once: `AsyncProducer`, blocking.
 
     with Producer("127.0.0.1:7400") as producer:
@@ -144,14 +145,6 @@ class Producer:
     def cancel_many(self, ids: Ids) -> list[CancelOutcome]:
         """See `AsyncAdmin.cancel_many`."""
         return self._thread.run(self._twin.cancel_many(ids))
-
-    def cancel_by_key(self, topic: str, key: str) -> KeyCancelled:
-        """See `AsyncProducer.cancel_by_key`."""
-        return self._thread.run(self._twin.cancel_by_key(topic, key))
-
-    def cancel_by_keys(self, topic: str, keys: Sequence[str]) -> list[KeyCancelled]:
-        """See `AsyncProducer.cancel_by_keys`."""
-        return self._thread.run(self._twin.cancel_by_keys(topic, keys))
 
     def flush(self) -> None:
         """See `AsyncProducer.flush`."""

@@ -1,4 +1,4 @@
-"""The asyncio producer: publish, cancel, flush. The work is done by `publish_pump`."""
+"""The asyncio producer: publish, cancel, reschedule, flush. The work is done by `publish_pump`."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,9 @@ from typing import Any, Final, Self
 import numpy as np
 
 from hourwheel import errors, limits
-from hourwheel.client import batch_builder, cancellation
+from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns, Draft
+from hourwheel.client.changes import cancellation, rescheduling
 from hourwheel.client.message import Message
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.sender import PublishPump, PumpSettings
@@ -188,6 +189,65 @@ class AsyncProducer:
             HourwheelError: a call failed; calling again is safe.
         """
         return await cancellation.cancel_keys(self._channel, topic, keys)
+
+    async def reschedule(
+        self,
+        message_id: MessageId | str,
+        *,
+        due_ms: int | None = None,
+        delay_ms: int | None = None,
+    ) -> rescheduling.Rescheduled:
+        """Move one message that is not yet released to another due time. Its id stays.
+
+        Args:
+            message_id: of the message.
+            due_ms: an instant, epoch milliseconds; what is past is released at once.
+            delay_ms: or a delay, from now by the cluster's clock.
+
+        Raises:
+            InvalidMessageId: a text that is no id.
+            InvalidDueTime, BeyondHorizon: it cannot be due then.
+            HourwheelError: the call failed; calling again is safe.
+        """
+        return (await self.reschedule_many([message_id], due_ms=due_ms, delay_ms=delay_ms))[0]
+
+    async def reschedule_many(
+        self,
+        ids: cancellation.Ids,
+        *,
+        due_ms: int | Sequence[int] | None = None,
+        delay_ms: int | Sequence[int] | None = None,
+    ) -> list[rescheduling.Rescheduled]:
+        """Move n messages, to one due time or each to its own; one answer for each, in order."""
+        times = rescheduling.NewTimes(due_ms, delay_ms, self._due_ms_min)
+        return await rescheduling.reschedule_many(self._channel, ids, times)
+
+    async def reschedule_by_key(
+        self, topic: str, key: str, *, due_ms: int | None = None, delay_ms: int | None = None
+    ) -> rescheduling.KeyRescheduled:
+        """Move all messages of a topic that have a key, and are not yet released."""
+        found = await self.reschedule_by_keys(topic, [key], due_ms=due_ms, delay_ms=delay_ms)
+        return found[0]
+
+    async def reschedule_by_keys(
+        self,
+        topic: str,
+        keys: Sequence[str],
+        *,
+        due_ms: int | Sequence[int] | None = None,
+        delay_ms: int | Sequence[int] | None = None,
+    ) -> list[rescheduling.KeyRescheduled]:
+        """The same for n keys, to one due time or each to its own; one answer for each, in order.
+
+        All messages whose publish was answered before are among them.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            InvalidArgument: no message can have such a key.
+            HourwheelError: as `reschedule`.
+        """
+        times = rescheduling.NewTimes(due_ms, delay_ms, self._due_ms_min)
+        return await rescheduling.reschedule_keys(self._channel, topic, keys, times)
 
     async def flush(self) -> None:
         """Send without lingering, and wait until nothing is under way.

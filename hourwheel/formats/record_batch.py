@@ -125,6 +125,16 @@ DISPATCH_ROW: Final = np.dtype(
 CANCEL_ROW: Final = np.dtype(
     [("due_ms", "<i8"), ("sequence", "<u8"), ("epoch", "<u4"), ("zero", "<u4")]
 )
+RESCHEDULE_ROW: Final = np.dtype(
+    [
+        ("due_ms", "<i8"),
+        ("sequence", "<u8"),
+        ("new_due_ms", "<i8"),
+        ("epoch", "<u4"),
+        ("zero", "<u4"),
+    ]
+)
+"""Move a pending message: `due_ms` is its id's, however often it was moved before."""
 RESOLVE_ROW: Final = np.dtype(
     [
         ("group_id", "<u4"),
@@ -144,6 +154,7 @@ FEATURE_LEVEL_ROW: Final = np.dtype([("level", "<u4"), ("zero", "<u4")])
 ROWS: Final[dict[int, np.dtype[Any]]] = {
     Kind.DISPATCH: DISPATCH_ROW,
     Kind.CANCEL: CANCEL_ROW,
+    Kind.RESCHEDULE: RESCHEDULE_ROW,
     Kind.RESOLVE: RESOLVE_ROW,
     Kind.TRIM: TRIM_ROW,
     Kind.EXPIRE: EXPIRE_ROW,

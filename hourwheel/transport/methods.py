@@ -79,6 +79,15 @@ CANCEL: Final = Method(
     session_field="cancel",
 )
 
+RESCHEDULE: Final = Method(
+    _PRODUCER + "Reschedule",
+    broker_pb2.RescheduleRequest,
+    broker_pb2.RescheduleResponse,
+    is_repeatable=True,
+    session_field="reschedule",
+)
+"""The second try moves the same messages to the same time, or is told what became of them."""
+
 RECEIVE: Final = Method(
     _CONSUMER + "Receive",
     consumer_pb2.ReceiveRequest,

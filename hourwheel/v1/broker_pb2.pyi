@@ -16,11 +16,26 @@ class CancelOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCEL_OUTCOME_ALREADY_RELEASED: _ClassVar[CancelOutcome]
     CANCEL_OUTCOME_UNKNOWN: _ClassVar[CancelOutcome]
     CANCEL_OUTCOME_EXPIRED: _ClassVar[CancelOutcome]
+
+class RescheduleOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RESCHEDULE_OUTCOME_UNSPECIFIED: _ClassVar[RescheduleOutcome]
+    RESCHEDULE_OUTCOME_RESCHEDULED: _ClassVar[RescheduleOutcome]
+    RESCHEDULE_OUTCOME_ALREADY_RELEASED: _ClassVar[RescheduleOutcome]
+    RESCHEDULE_OUTCOME_UNKNOWN: _ClassVar[RescheduleOutcome]
+    RESCHEDULE_OUTCOME_EXPIRED: _ClassVar[RescheduleOutcome]
+    RESCHEDULE_OUTCOME_CANCELLED: _ClassVar[RescheduleOutcome]
 CANCEL_OUTCOME_UNSPECIFIED: CancelOutcome
 CANCEL_OUTCOME_CANCELLED: CancelOutcome
 CANCEL_OUTCOME_ALREADY_RELEASED: CancelOutcome
 CANCEL_OUTCOME_UNKNOWN: CancelOutcome
 CANCEL_OUTCOME_EXPIRED: CancelOutcome
+RESCHEDULE_OUTCOME_UNSPECIFIED: RescheduleOutcome
+RESCHEDULE_OUTCOME_RESCHEDULED: RescheduleOutcome
+RESCHEDULE_OUTCOME_ALREADY_RELEASED: RescheduleOutcome
+RESCHEDULE_OUTCOME_UNKNOWN: RescheduleOutcome
+RESCHEDULE_OUTCOME_EXPIRED: RescheduleOutcome
+RESCHEDULE_OUTCOME_CANCELLED: RescheduleOutcome
 
 class OutgoingMessage(_message.Message):
     __slots__ = ("body", "due_ms", "delay_ms", "meta")
@@ -144,3 +159,29 @@ class CancelResponse(_message.Message):
     outcomes: _containers.RepeatedScalarFieldContainer[CancelOutcome]
     cancelled_counts: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, outcomes: _Optional[_Iterable[_Union[CancelOutcome, str]]] = ..., cancelled_counts: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RescheduleRequest(_message.Message):
+    __slots__ = ("message_ids", "packed_message_ids", "topic", "keys", "due_ms", "delay_ms")
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    packed_message_ids: bytes
+    topic: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    due_ms: _containers.RepeatedScalarFieldContainer[int]
+    delay_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, message_ids: _Optional[_Iterable[str]] = ..., packed_message_ids: _Optional[bytes] = ..., topic: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., due_ms: _Optional[_Iterable[int]] = ..., delay_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RescheduleResponse(_message.Message):
+    __slots__ = ("outcomes", "due_ms", "rescheduled_counts")
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    RESCHEDULED_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedScalarFieldContainer[RescheduleOutcome]
+    due_ms: _containers.RepeatedScalarFieldContainer[int]
+    rescheduled_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[RescheduleOutcome, str]]] = ..., due_ms: _Optional[_Iterable[int]] = ..., rescheduled_counts: _Optional[_Iterable[int]] = ...) -> None: ...

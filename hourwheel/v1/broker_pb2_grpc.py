@@ -50,6 +50,11 @@ class ProducerServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_broker__pb2.CancelRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_broker__pb2.CancelResponse.FromString,
                 _registered_method=True)
+        self.Reschedule = channel.unary_unary(
+                '/hourwheel.v1.ProducerService/Reschedule',
+                request_serializer=hourwheel_dot_v1_dot_broker__pb2.RescheduleRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_broker__pb2.RescheduleResponse.FromString,
+                _registered_method=True)
 
 
 class ProducerServiceServicer(object):
@@ -79,6 +84,14 @@ class ProducerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reschedule(self, request, context):
+        """Move messages that are not yet released to another due time. Their ids stay. Each id gets one
+        definite and true answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProducerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -96,6 +109,11 @@ def add_ProducerServiceServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=hourwheel_dot_v1_dot_broker__pb2.CancelRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_broker__pb2.CancelResponse.SerializeToString,
+            ),
+            'Reschedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reschedule,
+                    request_deserializer=hourwheel_dot_v1_dot_broker__pb2.RescheduleRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_broker__pb2.RescheduleResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -180,6 +198,33 @@ class ProducerService(object):
             '/hourwheel.v1.ProducerService/Cancel',
             hourwheel_dot_v1_dot_broker__pb2.CancelRequest.SerializeToString,
             hourwheel_dot_v1_dot_broker__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reschedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.ProducerService/Reschedule',
+            hourwheel_dot_v1_dot_broker__pb2.RescheduleRequest.SerializeToString,
+            hourwheel_dot_v1_dot_broker__pb2.RescheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -26,7 +26,7 @@ from hourwheel.v1 import broker_pb2 as hourwheel_dot_v1_dot_broker__pb2
 from hourwheel.v1 import consumer_pb2 as hourwheel_dot_v1_dot_consumer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahourwheel/v1/session.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/broker.proto\x1a\x1bhourwheel/v1/consumer.proto\"L\n\x0eSessionRequest\x12(\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x19.hourwheel.v1.SessionCall\x12\x10\n\x08given_up\x18\x02 \x03(\x04\"\xea\x02\n\x0bSessionCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12/\n\x07receive\x18\x03 \x01(\x0b\x32\x1c.hourwheel.v1.ReceiveRequestH\x00\x12\'\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x18.hourwheel.v1.AckRequestH\x00\x12)\n\x04nack\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.NackRequestH\x00\x12@\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32$.hourwheel.v1.ChangeInvisibleRequestH\x00\x12-\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1b.hourwheel.v1.CancelRequestH\x00\x12\x35\n\x07publish\x18\x08 \x01(\x0b\x32\".hourwheel.v1.PublishStreamRequestH\x00\x42\t\n\x07request\"?\n\x0fSessionResponse\x12,\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1b.hourwheel.v1.SessionAnswer\"\x89\x03\n\rSessionAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x12\x30\n\x07receive\x18\x03 \x01(\x0b\x32\x1d.hourwheel.v1.ReceiveResponseH\x00\x12(\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.AckResponseH\x00\x12*\n\x04nack\x18\x05 \x01(\x0b\x32\x1a.hourwheel.v1.NackResponseH\x00\x12\x41\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32%.hourwheel.v1.ChangeInvisibleResponseH\x00\x12.\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.CancelResponseH\x00\x12\x36\n\x07publish\x18\x08 \x01(\x0b\x32#.hourwheel.v1.PublishStreamResponseH\x00\x42\x08\n\x06\x61nswer2\\\n\x0eSessionService\x12J\n\x07Session\x12\x1c.hourwheel.v1.SessionRequest\x1a\x1d.hourwheel.v1.SessionResponse(\x01\x30\x01\x42*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahourwheel/v1/session.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/broker.proto\x1a\x1bhourwheel/v1/consumer.proto\"L\n\x0eSessionRequest\x12(\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x19.hourwheel.v1.SessionCall\x12\x10\n\x08given_up\x18\x02 \x03(\x04\"\xa1\x03\n\x0bSessionCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12/\n\x07receive\x18\x03 \x01(\x0b\x32\x1c.hourwheel.v1.ReceiveRequestH\x00\x12\'\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x18.hourwheel.v1.AckRequestH\x00\x12)\n\x04nack\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.NackRequestH\x00\x12@\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32$.hourwheel.v1.ChangeInvisibleRequestH\x00\x12-\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1b.hourwheel.v1.CancelRequestH\x00\x12\x35\n\x07publish\x18\x08 \x01(\x0b\x32\".hourwheel.v1.PublishStreamRequestH\x00\x12\x35\n\nreschedule\x18\t \x01(\x0b\x32\x1f.hourwheel.v1.RescheduleRequestH\x00\x42\t\n\x07request\"?\n\x0fSessionResponse\x12,\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1b.hourwheel.v1.SessionAnswer\"\xc1\x03\n\rSessionAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x12\x30\n\x07receive\x18\x03 \x01(\x0b\x32\x1d.hourwheel.v1.ReceiveResponseH\x00\x12(\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.AckResponseH\x00\x12*\n\x04nack\x18\x05 \x01(\x0b\x32\x1a.hourwheel.v1.NackResponseH\x00\x12\x41\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32%.hourwheel.v1.ChangeInvisibleResponseH\x00\x12.\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.CancelResponseH\x00\x12\x36\n\x07publish\x18\x08 \x01(\x0b\x32#.hourwheel.v1.PublishStreamResponseH\x00\x12\x36\n\nreschedule\x18\t \x01(\x0b\x32 .hourwheel.v1.RescheduleResponseH\x00\x42\x08\n\x06\x61nswer2\\\n\x0eSessionService\x12J\n\x07Session\x12\x1c.hourwheel.v1.SessionRequest\x1a\x1d.hourwheel.v1.SessionResponse(\x01\x30\x01\x42*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,11 +37,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONREQUEST']._serialized_start=100
   _globals['_SESSIONREQUEST']._serialized_end=176
   _globals['_SESSIONCALL']._serialized_start=179
-  _globals['_SESSIONCALL']._serialized_end=541
-  _globals['_SESSIONRESPONSE']._serialized_start=543
-  _globals['_SESSIONRESPONSE']._serialized_end=606
-  _globals['_SESSIONANSWER']._serialized_start=609
-  _globals['_SESSIONANSWER']._serialized_end=1002
-  _globals['_SESSIONSERVICE']._serialized_start=1004
-  _globals['_SESSIONSERVICE']._serialized_end=1096
+  _globals['_SESSIONCALL']._serialized_end=596
+  _globals['_SESSIONRESPONSE']._serialized_start=598
+  _globals['_SESSIONRESPONSE']._serialized_end=661
+  _globals['_SESSIONANSWER']._serialized_start=664
+  _globals['_SESSIONANSWER']._serialized_end=1113
+  _globals['_SESSIONSERVICE']._serialized_start=1115
+  _globals['_SESSIONSERVICE']._serialized_end=1207
 # @@protoc_insertion_point(module_scope)

@@ -17,7 +17,7 @@ class SessionRequest(_message.Message):
     def __init__(self, calls: _Optional[_Iterable[_Union[SessionCall, _Mapping]]] = ..., given_up: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SessionCall(_message.Message):
-    __slots__ = ("call_id", "timeout_ms", "receive", "ack", "nack", "change_invisible", "cancel", "publish")
+    __slots__ = ("call_id", "timeout_ms", "receive", "ack", "nack", "change_invisible", "cancel", "publish", "reschedule")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     RECEIVE_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class SessionCall(_message.Message):
     CHANGE_INVISIBLE_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    RESCHEDULE_FIELD_NUMBER: _ClassVar[int]
     call_id: int
     timeout_ms: int
     receive: _consumer_pb2.ReceiveRequest
@@ -34,7 +35,8 @@ class SessionCall(_message.Message):
     change_invisible: _consumer_pb2.ChangeInvisibleRequest
     cancel: _broker_pb2.CancelRequest
     publish: _broker_pb2.PublishStreamRequest
-    def __init__(self, call_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., receive: _Optional[_Union[_consumer_pb2.ReceiveRequest, _Mapping]] = ..., ack: _Optional[_Union[_consumer_pb2.AckRequest, _Mapping]] = ..., nack: _Optional[_Union[_consumer_pb2.NackRequest, _Mapping]] = ..., change_invisible: _Optional[_Union[_consumer_pb2.ChangeInvisibleRequest, _Mapping]] = ..., cancel: _Optional[_Union[_broker_pb2.CancelRequest, _Mapping]] = ..., publish: _Optional[_Union[_broker_pb2.PublishStreamRequest, _Mapping]] = ...) -> None: ...
+    reschedule: _broker_pb2.RescheduleRequest
+    def __init__(self, call_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., receive: _Optional[_Union[_consumer_pb2.ReceiveRequest, _Mapping]] = ..., ack: _Optional[_Union[_consumer_pb2.AckRequest, _Mapping]] = ..., nack: _Optional[_Union[_consumer_pb2.NackRequest, _Mapping]] = ..., change_invisible: _Optional[_Union[_consumer_pb2.ChangeInvisibleRequest, _Mapping]] = ..., cancel: _Optional[_Union[_broker_pb2.CancelRequest, _Mapping]] = ..., publish: _Optional[_Union[_broker_pb2.PublishStreamRequest, _Mapping]] = ..., reschedule: _Optional[_Union[_broker_pb2.RescheduleRequest, _Mapping]] = ...) -> None: ...
 
 class SessionResponse(_message.Message):
     __slots__ = ("answers",)
@@ -43,7 +45,7 @@ class SessionResponse(_message.Message):
     def __init__(self, answers: _Optional[_Iterable[_Union[SessionAnswer, _Mapping]]] = ...) -> None: ...
 
 class SessionAnswer(_message.Message):
-    __slots__ = ("call_id", "error", "receive", "ack", "nack", "change_invisible", "cancel", "publish")
+    __slots__ = ("call_id", "error", "receive", "ack", "nack", "change_invisible", "cancel", "publish", "reschedule")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RECEIVE_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +54,7 @@ class SessionAnswer(_message.Message):
     CHANGE_INVISIBLE_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    RESCHEDULE_FIELD_NUMBER: _ClassVar[int]
     call_id: int
     error: _broker_pb2.ErrorDetail
     receive: _consumer_pb2.ReceiveResponse
@@ -60,4 +63,5 @@ class SessionAnswer(_message.Message):
     change_invisible: _consumer_pb2.ChangeInvisibleResponse
     cancel: _broker_pb2.CancelResponse
     publish: _broker_pb2.PublishStreamResponse
-    def __init__(self, call_id: _Optional[int] = ..., error: _Optional[_Union[_broker_pb2.ErrorDetail, _Mapping]] = ..., receive: _Optional[_Union[_consumer_pb2.ReceiveResponse, _Mapping]] = ..., ack: _Optional[_Union[_consumer_pb2.AckResponse, _Mapping]] = ..., nack: _Optional[_Union[_consumer_pb2.NackResponse, _Mapping]] = ..., change_invisible: _Optional[_Union[_consumer_pb2.ChangeInvisibleResponse, _Mapping]] = ..., cancel: _Optional[_Union[_broker_pb2.CancelResponse, _Mapping]] = ..., publish: _Optional[_Union[_broker_pb2.PublishStreamResponse, _Mapping]] = ...) -> None: ...
+    reschedule: _broker_pb2.RescheduleResponse
+    def __init__(self, call_id: _Optional[int] = ..., error: _Optional[_Union[_broker_pb2.ErrorDetail, _Mapping]] = ..., receive: _Optional[_Union[_consumer_pb2.ReceiveResponse, _Mapping]] = ..., ack: _Optional[_Union[_consumer_pb2.AckResponse, _Mapping]] = ..., nack: _Optional[_Union[_consumer_pb2.NackResponse, _Mapping]] = ..., change_invisible: _Optional[_Union[_consumer_pb2.ChangeInvisibleResponse, _Mapping]] = ..., cancel: _Optional[_Union[_broker_pb2.CancelResponse, _Mapping]] = ..., publish: _Optional[_Union[_broker_pb2.PublishStreamResponse, _Mapping]] = ..., reschedule: _Optional[_Union[_broker_pb2.RescheduleResponse, _Mapping]] = ...) -> None: ...

@@ -126,6 +126,7 @@ RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
     _PRODUCER + "PublishStream": Rule(Operation.PUBLISH, _published),
     _PRODUCER + "Cancel": Rule(Operation.CANCEL, _cancelled),
+    _PRODUCER + "Reschedule": Rule(Operation.CANCEL, _cancelled),
     _CONSUMER + "Receive": Rule(Operation.RECEIVE, _topic_and_group),
     _CONSUMER + "Ack": Rule(Operation.RECEIVE, _group),
     _CONSUMER + "Nack": Rule(Operation.RECEIVE, _group),

@@ -1,10 +1,14 @@
-"""ProducerService: Publish and Cancel. The stream of record batches is in publish_stream.py."""
+"""ProducerService: Publish, Cancel and Reschedule.
+
+The stream of record batches is in publish_stream.py.
+"""
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.formats import message_id
@@ -17,6 +21,8 @@ from hourwheel.v1.broker_pb2 import (
     OutgoingMessage,
     PublishRequest,
     PublishResponse,
+    RescheduleRequest,
+    RescheduleResponse,
 )
 from node.api.batches import beyond_horizon
 from node.api.calls import CallContext
@@ -122,44 +128,86 @@ class Producer:
     async def cancel(self, request: CancelRequest, _context: CallContext) -> CancelResponse:
         """Take back messages; one definite answer for each id, or for each key."""
         if request.keys or request.topic:
-            return await self._cancel_keys(request)
-        texts, packed = request.message_ids, request.packed_message_ids
-        if texts and packed:
-            raise errors.InvalidArgument("message_ids and packed_message_ids exclude each other")
-        count = len(texts) or len(packed) // message_id.ID_BYTES
-        if count > limits.CANCEL_COUNT_MAX:
-            raise errors.TooManyItems(
-                f"{count} message ids; at most {limits.CANCEL_COUNT_MAX} are allowed",
-                count=count,
-                count_max=limits.CANCEL_COUNT_MAX,
+            done = await self._engine.cancel_keys(request.topic, _keys_of(request))
+            return CancelResponse(
+                outcomes=done.outcomes.tolist(), cancelled_counts=done.cancelled_counts.tolist()
             )
-        ids = message_id.parse_many(texts) if texts else message_id.unpack_many(packed)
+        ids = _ids_of(request)
         outcomes = (await self._engine.cancel(ids)).tolist() if len(ids) else []
         return CancelResponse(outcomes=outcomes)
 
-    async def _cancel_keys(self, request: CancelRequest) -> CancelResponse:
-        check_topic(request.topic)
-        if request.message_ids or request.packed_message_ids:
-            raise errors.InvalidArgument("ids and keys exclude each other")
-        count = len(request.keys)
-        if count > limits.CANCEL_COUNT_MAX:
-            raise errors.TooManyItems(
-                f"{count} keys; at most {limits.CANCEL_COUNT_MAX} are allowed",
-                count=count,
-                count_max=limits.CANCEL_COUNT_MAX,
+    async def reschedule(
+        self, request: RescheduleRequest, _context: CallContext
+    ) -> RescheduleResponse:
+        """Move messages to other due times; one definite answer for each id, or for each key."""
+        if request.keys or request.topic:
+            keys = _keys_of(request)
+            times_ms, are_delays = _times_of(request, len(keys))
+            of_keys = await self._engine.reschedule_keys(
+                request.topic, keys, times_ms, are_delays=are_delays
             )
-        keys = [key.encode() for key in request.keys]
-        lengths = list(map(len, keys))
-        if keys and not 0 < min(lengths) <= max(lengths) <= limits.KEY_BYTES_MAX:
-            raise errors.InvalidArgument(
-                f"a key has 1 to {limits.KEY_BYTES_MAX} bytes",
-                field="keys",
-                bytes_max=limits.KEY_BYTES_MAX,
+            return RescheduleResponse(
+                outcomes=of_keys.outcomes.tolist(),
+                due_ms=of_keys.due_ms.tolist(),
+                rescheduled_counts=of_keys.rescheduled_counts.tolist(),
             )
-        done = await self._engine.cancel_keys(request.topic, keys)
-        return CancelResponse(
-            outcomes=done.outcomes.tolist(), cancelled_counts=done.cancelled_counts.tolist()
+        ids = _ids_of(request)
+        times_ms, are_delays = _times_of(request, len(ids))
+        if not len(ids):
+            return RescheduleResponse()
+        found = await self._engine.reschedule(ids, times_ms, are_delays=are_delays)
+        return RescheduleResponse(
+            outcomes=found["outcome"].tolist(), due_ms=found["due_ms"].tolist()
         )
+
+
+def _ids_of(request: CancelRequest | RescheduleRequest) -> NDArray[Any]:
+    """The ids that a call names. Raises InvalidMessageId, InvalidArgument, TooManyItems."""
+    texts, packed = request.message_ids, request.packed_message_ids
+    if texts and packed:
+        raise errors.InvalidArgument("message_ids and packed_message_ids exclude each other")
+    _check_count(len(texts) or len(packed) // message_id.ID_BYTES, "message ids")
+    return message_id.parse_many(texts) if texts else message_id.unpack_many(packed)
+
+
+def _keys_of(request: CancelRequest | RescheduleRequest) -> list[bytes]:
+    """The keys that a call names. Raises InvalidTopic, InvalidArgument, TooManyItems."""
+    check_topic(request.topic)
+    if request.message_ids or request.packed_message_ids:
+        raise errors.InvalidArgument("ids and keys exclude each other")
+    _check_count(len(request.keys), "keys")
+    keys = [key.encode() for key in request.keys]
+    lengths = list(map(len, keys))
+    if keys and not 0 < min(lengths) <= max(lengths) <= limits.KEY_BYTES_MAX:
+        raise errors.InvalidArgument(
+            f"a key has 1 to {limits.KEY_BYTES_MAX} bytes",
+            field="keys",
+            bytes_max=limits.KEY_BYTES_MAX,
+        )
+    return keys
+
+
+def _check_count(count: int, what: str) -> None:
+    if count > limits.CANCEL_COUNT_MAX:
+        raise errors.TooManyItems(
+            f"{count} {what}; at most {limits.CANCEL_COUNT_MAX} are allowed",
+            count=count,
+            count_max=limits.CANCEL_COUNT_MAX,
+        )
+
+
+def _times_of(request: RescheduleRequest, count: int) -> tuple[NDArray[np.int64], bool]:
+    """(int64[n]: where each is to be moved, whether these are delays). Raises InvalidArgument."""
+    if bool(request.due_ms) == bool(request.delay_ms):
+        raise errors.InvalidArgument("either due_ms or delay_ms is needed", field="due_ms")
+    times = request.due_ms or request.delay_ms
+    if len(times) not in {1, count}:
+        raise errors.InvalidArgument(
+            f"{len(times)} times for {count} ids or keys: one is needed, or one for each",
+            field="due_ms",
+        )
+    given = np.array(times, np.int64)
+    return np.broadcast_to(given, count) if len(times) == 1 else given, bool(request.delay_ms)
 
 
 _NO_META: Final = metas.encode(metas.NO_META)

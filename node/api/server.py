@@ -224,6 +224,7 @@ class ApiServer:
             "nack": (CONSUMER, "Nack", consumer.nack),
             "change_invisible": (CONSUMER, "ChangeInvisible", consumer.change_invisible),
             "cancel": (PRODUCER, "Cancel", producer.cancel),
+            "reschedule": (PRODUCER, "Reschedule", producer.reschedule),
             "publish": (PRODUCER, PUBLISH_STREAM, streams.publish),
         }
         methods = {

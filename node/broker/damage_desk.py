@@ -90,7 +90,7 @@ class DamageDesk:
                     topic="" if origin is None else origin.name,
                     stands_in="" if stands_in is None else stands_in.name,
                     due_ms=message_id.due_ms,
-                    attempt=int(one.unit["attempt"][0]),
+                    attempt=max(1, int(one.unit["attempt"][0])),
                     body_bytes=int(one.unit["body_len"][0]),
                     place=at.error.message,
                     found_ms=one.found_ms,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
@@ -48,6 +49,7 @@ from node.contracts.history import HistoryPage
 from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
 from node.delivery.receiver import Receiver
 from node.repair.damage_control import DamageControl
@@ -357,6 +359,24 @@ class Engine:
         """See EnginePort."""
         master = self._master
         return await master.answer(master.keys.cancel(topic, keys))
+
+    async def reschedule(
+        self, ids: NDArray[Any], times_ms: NDArray[np.int64], *, are_delays: bool
+    ) -> NDArray[Any]:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(
+            master.rescheduling.reschedule(ids, times_ms, are_delays=are_delays)
+        )
+
+    async def reschedule_keys(
+        self, topic: str, keys: Sequence[bytes], times_ms: NDArray[np.int64], *, are_delays: bool
+    ) -> KeysRescheduled:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(
+            master.rescheduling.reschedule_keys(topic, keys, times_ms, are_delays=are_delays)
+        )
 
     async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""

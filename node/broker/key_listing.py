@@ -19,6 +19,7 @@ from node.contracts.pending_page import KeyPage, KeyPart, ids_of
 from node.contracts.pending_token import KeyQuery, Position, Purpose, TokenMaker
 from storage.views.catalog_items import Topic
 from storage.views.key_rows import Hashes, KeyRows, hash_keys
+from storage.views.moved import are_above
 from storage.views.sequence_index import SlotState
 from storage.views.unit import UNIT
 
@@ -74,19 +75,25 @@ class KeyListing:
         views = self._shard.views
         sequences = rows.sequence
         due_ms, slots = views.sequences.read_many(sequences)
-        is_known = (slots != SlotState.REJECTED) & (due_ms == rows.due_ms)
+        moved = views.moved.find(sequences)  # its row may have any due time that it ever had
+        is_known = (slots != SlotState.REJECTED) & (moved.are_moved | (due_ms == rows.due_ms))
         is_known &= views.are_known(sequences)
+        is_known[1:] &= sequences[1:] != sequences[:-1]
+        current = np.where(moved.are_moved, moved.due_ms, due_ms)
+        is_ahead = are_above(sequences, current, views.cursor.key) & (slots == SlotState.WHEEL)
         states = np.full(rows.size, MessageState.RELEASED, np.uint8)
-        states[views.are_ahead(sequences)] = MessageState.PENDING
+        states[is_ahead] = MessageState.PENDING
         states[views.tombstones.contains(sequences)] = MessageState.CANCELLED
         wanted = is_known & (states == MessageState.PENDING) if pending_only else is_known
         chosen = np.flatnonzero(wanted)[:count_max]
         is_cut = len(chosen) == count_max
         units = np.zeros(len(chosen), UNIT)
         units["sequence"], units["due_ms"] = sequences[chosen], due_ms[chosen]
+        units["attempt"] = 1  # with the due time of its id
         ids = ids_of(self._shard.shard_id, views, units)
         last = sequences[chosen[-1]] if is_cut else sequences[-1]
-        return KeyPart(ids, states[chosen], due_ms[chosen]), int(last)
+        due_now = np.where(is_ahead, current, due_ms)
+        return KeyPart(ids, states[chosen], due_now[chosen]), int(last)
 
     def check(self) -> None:
         """Raises ShuttingDown, NotMaster; Unavailable while the index is being built."""

@@ -1,4 +1,4 @@
-"""Cancelling by key: the key index says which messages have a key, and they are cancelled by id.
+"""Calls by key: the key index says which messages have a key, and each is then named by its id.
 
 A call's messages are those that were there when it came: each publish that had been answered is
 among them. What becomes of each is decided where its cancel is applied, as of any other's. A key
@@ -10,21 +10,22 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.outcomes import CancelOutcome
 from node.broker.group_commit import GroupCommit
 from node.broker.key_listing import KeyListing
 from node.broker.small_calls import SmallCalls
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
-from node.contracts.pending_page import KeysCancelled, ids_of
+from node.contracts.pending_page import KeysCancelled
 from storage.views.key_rows import Hashes, hash_keys
-from storage.views.unit import UNIT
+from storage.views.moved import are_above
 
 U64: TypeAlias = NDArray[np.uint64]
 I64: TypeAlias = NDArray[np.int64]
@@ -40,82 +41,72 @@ IDS_AT_ONCE: Final = 4_096
 _IN_FLIGHT_MAX: Final = 4
 
 
-class _Tally:
+class Tally:
     """What became of the messages of n keys, so far."""
 
     def __init__(self, count: int) -> None:
-        self.cancelled: NDArray[np.uint32] = np.zeros(count, np.uint32)
-        """By this call."""
+        """Nothing is known."""
+        self.done: NDArray[np.uint32] = np.zeros(count, np.uint32)
+        """How many messages of each key this call has changed."""
         self._released: NDArray[np.bool_] = np.zeros(count, np.bool_)
-        self._before: NDArray[np.bool_] = np.zeros(count, np.bool_)
-        """Cancelled by an earlier call, or counted elsewhere."""
+        self._cancelled: NDArray[np.bool_] = np.zeros(count, np.bool_)
+        """By an earlier call, or counted elsewhere."""
+
+    def note_done(self, ordinals: I64) -> None:
+        """The call has changed a message of each of these keys."""
+        np.add.at(self.done, ordinals, 1)
 
     def note_released(self, ordinals: I64) -> None:
+        """A message of each of these keys was released before."""
         self._released[ordinals] = True
 
-    def note_before(self, ordinals: I64) -> None:
-        self._before[ordinals] = True
+    def note_cancelled(self, ordinals: I64) -> None:
+        """A message of each of these keys was cancelled before."""
+        self._cancelled[ordinals] = True
 
-    def note(self, ordinals: I64, outcomes: NDArray[np.uint8], counts: NDArray[np.bool_]) -> None:
-        """What became of a message of each of these keys; `counts`: no one else counts it."""
-        is_done = outcomes == CancelOutcome.CANCELLED
-        np.add.at(self.cancelled, ordinals[is_done & counts], 1)
-        self.note_before(ordinals[is_done & ~counts])
-        self.note_released(ordinals[outcomes == CancelOutcome.ALREADY_RELEASED])
-
-    def outcomes(self) -> NDArray[np.uint8]:
-        """uint8[n] of CancelOutcome: of each key as a whole."""
-        found = np.full(len(self.cancelled), CancelOutcome.UNKNOWN, np.uint8)
-        found[self._before] = CancelOutcome.CANCELLED
-        found[self._released] = CancelOutcome.ALREADY_RELEASED
-        found[self.cancelled > 0] = CancelOutcome.CANCELLED
+    def outcomes(self, unknown: int, cancelled: int, released: int, done: int) -> NDArray[np.uint8]:
+        """uint8[n]: of each key as a whole, the last of these that is true of it."""
+        found = np.full(len(self.done), unknown, np.uint8)
+        found[self._cancelled] = cancelled
+        found[self._released] = released
+        found[self.done > 0] = done
         return found
 
 
-class _UnderWay(NamedTuple):
-    """Cancels of some messages that are not applied yet."""
+class KeyCall:
+    """One call: what is looked up, and what is under way for it."""
 
-    future: "asyncio.Future[NDArray[np.uint8]]"
-    ordinals: I64
-    """Of the key of each."""
-    counts: NDArray[np.bool_]
-    """Which of them this call counts."""
-    counted: set[int]
-    """Their sequences."""
+    def __init__(self, service: "KeyService", count: int) -> None:
+        """Of n keys."""
+        self._shard, self._service = service.shard, service
+        self.tally = Tally(count)
+        self._in_flight: deque[tuple[asyncio.Future[Any], I64, U64]] = deque()
 
+    def propose(self, ids: NDArray[Any], ordinals: I64, /) -> "asyncio.Future[Any]":
+        """Append what is to be done to these messages, each of the key of an ordinal."""
+        raise NotImplementedError
 
-class _Cancelling:
-    """One call: what is looked up, and the cancels that are under way."""
-
-    def __init__(
-        self,
-        serving: Serving,
-        small_calls: SmallCalls,
-        group_commit: GroupCommit,
-        count: int,
-        claimed: set[int],
-    ) -> None:
-        self._serving, self._shard = serving, serving.mastership.shard
-        self._small_calls, self._group_commit = small_calls, group_commit
-        self.tally = _Tally(count)
-        self._claimed = claimed
-        """Sequences of messages whose cancels are under way, of all calls: each is counted once."""
-        self._in_flight: deque[_UnderWay] = deque()
+    def note(self, ordinals: I64, sequences: U64, results: NDArray[Any], /) -> None:
+        """What became of messages, each of the key of an ordinal."""
+        raise NotImplementedError
 
     def take(self, ordinals: I64, sequences: U64, due_ms: I64) -> None:
-        """Cancel those of n messages that are pending; each is of the key of an ordinal."""
+        """Take those of n messages that are pending; each is of the key of an ordinal."""
         views = self._shard.views
         order = np.lexsort((sequences, ordinals))  # a row may be there twice
         ordinals, sequences, due_ms = ordinals[order], sequences[order], due_ms[order]
         is_new = np.ones(len(order), np.bool_)
         is_new[1:] = (ordinals[1:] != ordinals[:-1]) | (sequences[1:] != sequences[:-1])
-        key = views.cursor.key
-        is_ahead = (due_ms > key.due_ms) | (
-            (due_ms == key.due_ms) & (sequences > np.uint64(key.sequence))
-        )
-        is_known = is_new & (is_ahead | (sequences >= np.uint64(views.sequence_floor)))
+        moved = views.moved.find(sequences)
+        if moved.are_moved.any():  # their rows may have any due time that they ever had
+            some = np.ascontiguousarray(sequences[moved.are_moved])
+            due_ms[moved.are_moved] = views.sequences.read_many(some)[0]
+        current = np.where(moved.are_moved, moved.due_ms, due_ms)
+        is_ahead = are_above(sequences, current, views.cursor.key)
+        is_known = is_ahead | (sequences >= np.uint64(views.sequence_floor))
+        is_known &= is_new
         is_cancelled = views.tombstones.contains(sequences)
-        self.tally.note_before(ordinals[is_known & is_cancelled])
+        self.tally.note_cancelled(ordinals[is_known & is_cancelled])
         self.tally.note_released(ordinals[is_known & ~is_cancelled & ~is_ahead])
         pending = np.flatnonzero(is_known & ~is_cancelled & is_ahead)
         for at in range(0, len(pending), IDS_AT_ONCE):
@@ -123,31 +114,58 @@ class _Cancelling:
             self._propose(ordinals[chosen], sequences[chosen], due_ms[chosen])
 
     def _propose(self, ordinals: I64, sequences: U64, due_ms: I64) -> None:
-        units = np.zeros(len(sequences), UNIT)
-        units["sequence"], units["due_ms"] = sequences, due_ms
-        ids: NDArray[Any] = ids_of(self._shard.shard_id, self._shard.views, units)
-        future: asyncio.Future[NDArray[np.uint8]] = asyncio.get_running_loop().create_future()
-        self._small_calls.cancel(ids, future)
-        self._group_commit.wake_for_small()
-        first = np.unique(sequences, return_index=True)[1]
-        counts = np.zeros(len(sequences), np.bool_)
-        counts[first] = [one not in self._claimed for one in sequences[first].tolist()]
-        counted = set(sequences[counts].tolist())
-        self._claimed |= counted
-        self._in_flight.append(_UnderWay(future, ordinals, counts, counted))
+        ids = np.zeros(len(sequences), ID_DTYPE)
+        ids["shard"], ids["epoch"] = self._shard.shard_id, self._shard.views.epochs_of(sequences)
+        ids["sequence"], ids["due_ms"] = sequences, due_ms
+        self._in_flight.append((self.propose(ids, ordinals), ordinals, sequences))
+        self._service.group_commit.wake_for_small()
 
     async def settle(self, count_max: int) -> None:
-        """Wait until at most so many cancels are under way."""
+        """Wait until at most so many pieces are under way."""
         while len(self._in_flight) > count_max:
-            one = self._in_flight[0]
-            self.tally.note(one.ordinals, await one.future, one.counts)
-            self._claimed -= self._in_flight.popleft().counted
+            future, ordinals, sequences = self._in_flight[0]
+            self.note(ordinals, sequences, await future)
+            self._in_flight.popleft()
 
     async def close(self) -> None:
         """Wait for all that is under way, whatever becomes of it."""
-        await asyncio.gather(*(one.future for one in self._in_flight), return_exceptions=True)
-        for one in self._in_flight:
-            self._claimed -= one.counted
+        await asyncio.gather(*(one[0] for one in self._in_flight), return_exceptions=True)
+
+
+class _Cancelling(KeyCall):
+    """Takes messages back, each of which one call counts."""
+
+    def __init__(self, service: "KeyService", count: int) -> None:
+        super().__init__(service, count)
+        self._counted: set[int] = set()
+        """Sequences of messages that are under way, and that this call counts."""
+
+    def propose(self, ids: NDArray[Any], _ordinals: I64, /) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._service.small_calls.cancel(ids, future)
+        fresh = set(ids["sequence"].tolist()) - self._service.claimed
+        self._counted |= fresh
+        self._service.claimed |= fresh
+        return future
+
+    def note(self, ordinals: I64, sequences: U64, results: NDArray[Any], /) -> None:
+        is_done = results == CancelOutcome.CANCELLED
+        counts = np.zeros(len(sequences), np.bool_)
+        first = np.unique(sequences, return_index=True)[1]
+        counts[first] = [one in self._counted for one in sequences[first].tolist()]
+        self.tally.note_done(ordinals[is_done & counts])
+        self.tally.note_cancelled(ordinals[is_done & ~counts])
+        self.tally.note_released(ordinals[results == CancelOutcome.ALREADY_RELEASED])
+        self._release(set(sequences.tolist()))
+
+    def _release(self, sequences: set[int]) -> None:
+        self._service.claimed -= self._counted & sequences
+        self._counted -= sequences
+
+    async def close(self) -> None:
+        """See `KeyCall.close`."""
+        await super().close()
+        self._release(set(self._counted))
 
 
 class KeyService:
@@ -160,11 +178,12 @@ class KeyService:
         group_commit: GroupCommit,
         cluster_id: bytes,
     ) -> None:
-        """Look keys up in the shard of `serving`; cancels share records with others."""
+        """Look keys up in the shard of `serving`; calls share records with others."""
         self.listing = KeyListing(serving, cluster_id)
-        self._serving, self._shard = serving, serving.mastership.shard
-        self._small_calls, self._group_commit = small_calls, group_commit
-        self._claimed: set[int] = set()
+        self._serving, self.shard = serving, serving.mastership.shard
+        self.small_calls, self.group_commit = small_calls, group_commit
+        self.claimed: set[int] = set()
+        """Sequences of messages whose cancels are under way, of all calls: each is counted once."""
         self._keys_at_once = KEYS_AT_ONCE
 
     async def cancel(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
@@ -181,11 +200,23 @@ class KeyService:
 
     async def _cancel(self, topic: str, keys: Sequence[bytes]) -> KeysCancelled:
         """The same of keys that are all different."""
-        found = self.listing.get_topic(topic)
-        call = _Cancelling(
-            self._serving, self._small_calls, self._group_commit, len(keys), self._claimed
+        call = _Cancelling(self, len(keys))
+        await self.carry_out(call, topic, keys)
+        self._serving.stats.cancelled = self.shard.views.counters.cancelled
+        was = CancelOutcome
+        outcomes = call.tally.outcomes(
+            was.UNKNOWN, was.CANCELLED, was.ALREADY_RELEASED, was.CANCELLED
         )
-        rest = LoopShare(lambda: self._shard.log.end_offset).rest
+        return KeysCancelled(outcomes, call.tally.done)
+
+    async def carry_out(self, call: KeyCall, topic: str, keys: Sequence[bytes]) -> None:
+        """Do to all messages of the keys what `call` does.
+
+        Raises:
+            UnknownTopic, InvalidTopic, Unavailable: see EnginePort.cancel_keys.
+        """
+        found = self.listing.get_topic(topic)
+        rest = LoopShare(lambda: self.shard.log.end_offset).rest
         at, now = 0, asyncio.get_running_loop().time
         try:
             while at < len(keys):
@@ -201,8 +232,6 @@ class KeyService:
             await call.settle(0)
         finally:
             await call.close()
-        self._serving.stats.cancelled = self._shard.views.counters.cancelled
-        return KeysCancelled(call.tally.outcomes(), call.tally.cancelled)
 
     def _pace(self, slice_s: float) -> None:
         """A slice took so long."""
@@ -211,11 +240,11 @@ class KeyService:
         elif slice_s < _SLICE_S_MIN:
             self._keys_at_once = min(self._keys_at_once * 2, _KEYS_MOST)
 
-    def _take_few(self, call: _Cancelling, hashes: Hashes, at: int) -> list[int]:
-        """Cancel what the keys have; returns the ordinals of those that have too much for that."""
+    def _take_few(self, call: KeyCall, hashes: Hashes, at: int) -> list[int]:
+        """Take what the keys have; returns the ordinals of those that have too much for that."""
         self.listing.check()
         try:
-            found = self._shard.views.keys.find(hashes)
+            found = self.shard.views.keys.find(hashes)
         except errors.CorruptFile as error:
             self._serving.fail(error)
             raise
@@ -225,10 +254,10 @@ class KeyService:
         return many
 
     async def _take_many(
-        self, call: _Cancelling, hashes: Hashes, ordinal: int, at: int, rest: Any
+        self, call: KeyCall, hashes: Hashes, ordinal: int, at: int, rest: Any
     ) -> None:
         """The same of one key, piece by piece."""
-        pieces = self._shard.views.keys.pieces(hashes, ordinal)
+        pieces = self.shard.views.keys.pieces(hashes, ordinal)
         try:
             for rows in pieces:
                 call.take(np.full(rows.size, ordinal + at), rows.sequence, rows.due_ms)

@@ -27,6 +27,7 @@ from node.broker.job_runner import Background
 from node.broker.key_service import KeyService
 from node.broker.pending_query import Pending
 from node.broker.publish_service import PublishService
+from node.broker.reschedule_service import RescheduleService
 from node.broker.settings import EngineConfig
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.positions import Skipper
@@ -137,6 +138,7 @@ class MasterService:
             self, self.publishing.small_calls, host.group_commit, host.cluster_id
         )
         self.history = HistoryQuery(self, host.cluster_id)
+        self.rescheduling = RescheduleService(self, self.publishing, self.keys)
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self)

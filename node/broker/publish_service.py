@@ -46,7 +46,7 @@ class PublishService:
         self._shard, self._stats = serving.mastership.shard, serving.stats
         self._group_commit, self._background = group_commit, background
         self._configurator, self._expiry = catalog_service, expiry
-        self._guard, self._horizon_ms = guard, horizon_ms
+        self._guard, self.horizon_ms = guard, horizon_ms
         self.small_calls = group_commit.serve(serving.mastership)
         """Those that wait for the next group commit, of consumers as well."""
 
@@ -55,7 +55,7 @@ class PublishService:
         """Whether single publishes wait for the next group commit."""
         return self.small_calls.has_publishes
 
-    def _admit(self) -> None:
+    def admit(self) -> None:
         """Raises ShuttingDown, NotMaster or DiskFull where nothing is accepted now."""
         self._serving.check()
         reason = self._guard.refusal
@@ -64,13 +64,18 @@ class PublishService:
         if self._shard.uncommitted_bytes > _UNCOMMITTED_BYTES_MAX:
             raise errors.Unavailable("too few replicas keep up: nothing is being committed")
 
+    async def wait_until_near(self) -> None:
+        """Wait while publishing outruns flushing."""
+        if self._background.maintenance.is_far_behind:
+            await self._background.wait_until_near()
+
     async def publish_batch(self, topic: str, batch: RecordBatch) -> PublishedBatchResult:
         """See EnginePort."""
         _check_kind(batch)
         await self._configurator.settle_topic(topic)
-        self._admit()
+        self.admit()
         now_ms = self._serving.now_ms()
-        due_ms = resolve_due(batch, now_ms, self._horizon_ms)
+        due_ms = resolve_due(batch, now_ms, self.horizon_ms)
         found = self._configurator.topic_to_publish(topic, now_ms=now_ms)
         queues = choose_queues(
             found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
@@ -94,9 +99,9 @@ class PublishService:
             )
         for name, _ in topics:
             await self._configurator.settle_topic(name)
-        self._admit()
+        self.admit()
         now_ms = self._serving.now_ms()
-        due_ms = resolve_due(batch, now_ms, self._horizon_ms)
+        due_ms = resolve_due(batch, now_ms, self.horizon_ms)
         found = [self._configurator.topic_to_publish(name, now_ms=now_ms) for name, _ in topics]
         self._check_joined(found, batch)
         queues = queues_of_many(found, counts, batch.key_hash, self._mastership.next_sequence)
@@ -130,8 +135,7 @@ class PublishService:
         future: asyncio.Future[PublishResults] = self._serving.propose(
             lambda _, who: self._mastership.publish(batch, due_ms, queues, now_ms, who)
         )
-        if self._background.maintenance.is_far_behind:
-            await self._background.wait_until_near()
+        await self.wait_until_near()
         published = (await future)[0]
         if isinstance(published, HourwheelError):
             raise published
@@ -154,8 +158,8 @@ class PublishService:
     async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
         """See EnginePort."""
         await self._configurator.settle_topic(incoming.topic)
-        self._admit()
-        check_instants(incoming.due_ms, self._serving.now_ms(), self._horizon_ms)
+        self.admit()
+        check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
         topic = self._configurator.topic_to_publish(incoming.topic)
         queues = queues_of_few(
             topic.topic_id, topic.queue_count, incoming.key_hashes, self._mastership.next_sequence
@@ -164,8 +168,7 @@ class PublishService:
         self.small_calls.publish(incoming, queues, future)
         self._group_commit.wake_for_small()
         with self._expiry.publishing(topic, self._serving.now_ms):
-            if self._background.maintenance.is_far_behind:
-                await self._background.wait_until_near()
+            await self.wait_until_near()
             published = await future
         # (Of messages without a producer apply cannot tell how many came together.)
         due_ms = incoming.due_ms

@@ -2,6 +2,7 @@
 
     publishes of few messages   one PUBLISH batch, with the producer of each message
     cancels by id               one CANCEL record
+    reschedules                 RESCHEDULE records of some rows each
     acks and nacks              one RESOLVE record
 
 Each caller gets the results of its own messages or rows. When the next write begins is the group
@@ -33,6 +34,8 @@ _IN_VAIN_KEPT: Final = 0.5
 _MERGED_MESSAGES_MAX: Final = 4_096
 _MERGED_BYTES_MAX: Final = 2 << 20
 _CANCELS_MAX: Final = 4_096
+RESCHEDULES_MAX: Final = 1_024
+"""Rows of a record, which is applied as a whole: each is looked for in the wheel."""
 RESOLVES_MAX: Final = 256
 """Rows of merged calls in a record, which is applied as a whole."""
 
@@ -230,9 +233,10 @@ class SmallCalls:
         self._mastership = mastership
         self._merges = MergeBuffer()
         self._cancels = RowBuffer()
+        self._moves = RowBuffer()
         self._resolves = RowBuffer()
         self.waiting_count = 0
-        """Publishes and cancels that wait for the next write."""
+        """Publishes, cancels and reschedules that wait for the next write."""
         self._usual = 1.0
         """How many it were lately, each time."""
         self.taken_count = 0
@@ -244,7 +248,7 @@ class SmallCalls:
 
     def __bool__(self) -> bool:
         """Whether any wait."""
-        return bool(self._merges or self._cancels or self._resolves)
+        return bool(self._merges or self._cancels or self._moves or self._resolves)
 
     @property
     def has_publishes(self) -> bool:
@@ -261,6 +265,11 @@ class SmallCalls:
     def cancel(self, ids: NDArray[Any], future: "asyncio.Future[Any]") -> None:
         """As `publish`, of a cancel by id: array[n] of ID_DTYPE. The future gets its outcomes."""
         self._cancels.add(ids, future)
+        self.waiting_count += 1
+
+    def reschedule(self, rows: NDArray[Any], future: "asyncio.Future[Any]") -> None:
+        """As `publish`, of rows of RESCHEDULE, at most `RESCHEDULES_MAX`."""
+        self._moves.add(rows, future)
         self.waiting_count += 1
 
     def resolve(self, rows: NDArray[Any], future: "asyncio.Future[Any]") -> None:
@@ -287,6 +296,9 @@ class SmallCalls:
             return
         mastership, at_ms = self._mastership, now_ms()
         self._cancels.append(lambda ids, who: mastership.cancel(ids, at_ms, who), _CANCELS_MAX)
+        self._moves.append(
+            lambda rows, who: mastership.reschedule(rows, at_ms, who), RESCHEDULES_MAX
+        )
         self._resolves.append(lambda rows, who: mastership.resolve(rows, at_ms, who), RESOLVES_MAX)
         for merge in self._merges.take():
             batch = merge.build()
@@ -309,4 +321,5 @@ class SmallCalls:
         for merge in self._merges.take():
             MergedProposer(merge.callers).answer({}, error)
         self._cancels.close(error)
+        self._moves.close(error)
         self._resolves.close(error)

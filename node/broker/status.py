@@ -81,8 +81,10 @@ def describe(
         return MessageInfo(state, message_id.due_ms)
     if bool(views.tombstones.contains(sequence)[0]):
         return MessageInfo(MessageState.CANCELLED, message_id.due_ms)
-    key = Key(message_id.due_ms, message_id.sequence)
+    moved = views.moved.find(sequence)
+    current_ms = int(moved.due_ms[0]) if moved.are_moved[0] else message_id.due_ms
+    key = Key(current_ms, message_id.sequence)
     waits = int(states[0]) == SlotState.WHEEL and key > views.cursor.key
     state = MessageState.PENDING if waits else MessageState.RELEASED
     is_damaged = damaged is not None and damaged.has(message_id.sequence)
-    return MessageInfo(state, message_id.due_ms, is_damaged)
+    return MessageInfo(state, current_ms if waits else message_id.due_ms, is_damaged)

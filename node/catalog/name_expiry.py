@@ -156,8 +156,7 @@ class NameExpiry:
         while not scan.is_done:
             for units in scan.step(UNITS_AT_ONCE):
                 chosen = units[np.isin(units["topic_queue"] >> QUEUE_BITS, wanted)]
-                sequences = np.ascontiguousarray(chosen["sequence"])
-                chosen = chosen[~views.tombstones.contains(sequences)]
+                chosen = chosen[views.are_live(chosen)]
                 numbers = chosen["topic_queue"] >> QUEUE_BITS
                 for topic_id in np.unique(numbers).tolist():
                     latest_ms = int(chosen["due_ms"][numbers == topic_id].max())

@@ -263,7 +263,7 @@ class DeadLetterDesk:
         for ordinal, message_id in enumerate(self._ids(found.units)):
             unit = found.units[ordinal]
             topic = catalog.find_topic_by_id(int(unit["origin_topic"]))
-            attempts, meta_len = int(unit["attempt"]), int(unit["meta_len"])
+            attempts, meta_len = max(1, int(unit["attempt"])), int(unit["meta_len"])
             is_bad = bool(found.is_bad[ordinal])
             blob = b"" if is_bad else found.blobs[ordinal]
             is_spent = attempts >= walk.group.attempts_max

@@ -87,7 +87,9 @@ class DeadLetterSearch:
             unit = None if position is None else queue.read(position, 1)[0]
             await self._rest_after(looked_from - at)  # `unit` is a copy, and no view of the queue
             if unit is not None:
-                return self._info(group, int(unit["origin_topic"]), int(unit["attempt"])), end - at
+                return self._info(
+                    group, int(unit["origin_topic"]), max(1, int(unit["attempt"]))
+                ), end - at
         return None, end - at
 
     async def _rest_after(self, entries: int) -> None:

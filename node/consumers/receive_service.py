@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
+import numpy as np
+
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
@@ -25,7 +27,7 @@ from node.contracts.answer_budget import AnswerBudget
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 from storage.views.catalog_items import Subscription
-from storage.views.unit import FEW_UNITS, rows_of
+from storage.views.unit import FEW_UNITS, copied, rows_of
 
 _COMES_BACK_MS: Final = 5_000
 """The lease of an answer that got lost lasts so long, for the same poll to be repeated."""
@@ -166,12 +168,14 @@ class ReceiveService:
         if len(units) <= FEW_UNITS:
             rows = rows_of(units)
             low, high = min(row.sequence for row in rows), max(row.sequence for row in rows)
-            are_retries = any(row.attempt > 1 for row in rows)
+            is_otherwise = any(row.attempt != 1 for row in rows)
         else:
             low, high = int(sequences.min()), int(sequences.max())
-            are_retries = int(units["attempt"].max()) > 1
-        if are_retries:
+            is_otherwise = bool((units["attempt"] != 1).any())
+        if is_otherwise:  # given back, or moved: its id has the due time that it was published with
             due_ms = shard.views.sequences.read_many(sequences)[0]
+            units = copied(units)
+            units["attempt"] = np.maximum(units["attempt"], 1)
         epochs: Any = shard.views.find_epoch(low, high)
         if epochs is None:
             epochs = shard.views.epochs_of(sequences)

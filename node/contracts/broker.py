@@ -35,6 +35,7 @@ from node.contracts.history import HistoryPage
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.rescheduling import ReschedulePort
 from node.contracts.wheel_info import WheelInfo
 from node.telemetry.stats import EngineStats
 from storage.views.unit import Units
@@ -291,7 +292,7 @@ class Failure:
             self.report(errors.Internal(repr(error)))
 
 
-class EnginePort(Protocol):
+class EnginePort(ReschedulePort, Protocol):
     """One node's broker. Errors are those of hourwheel.errors."""
 
     stats: EngineStats

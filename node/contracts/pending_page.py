@@ -93,9 +93,16 @@ def printable(ids: Ids) -> list[str]:
 
 
 def ids_of(shard: int, views: Views, units: Units) -> Ids:
-    """Structured array[n] of `ID_DTYPE`: the ids of published messages."""
+    """Structured array[n] of `ID_DTYPE`: the ids of published messages.
+
+    An id has the due time that its message was published with, and not where it was moved to.
+    """
     ids = np.zeros(len(units), ID_DTYPE)
     ids["shard"] = shard
     ids["epoch"] = views.epochs_of(units["sequence"])
     ids["sequence"], ids["due_ms"] = units["sequence"], units["due_ms"]
+    moved = np.flatnonzero(units["attempt"] == 0)
+    if len(moved):
+        sequences = np.ascontiguousarray(units["sequence"][moved])
+        ids["due_ms"][moved] = views.sequences.read_many(sequences)[0]
     return ids

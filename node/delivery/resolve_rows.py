@@ -124,7 +124,7 @@ def retry_rows(
     positions = np.repeat(bounds[:, 0] - begins, counts) + np.arange(int(counts.sum()))
     if not len(positions):
         return _rows(group_queue, (), Outcome.RETRY)
-    attempts = queue.pick(positions)["attempt"]
+    attempts = np.maximum(queue.pick(positions)["attempt"], 1)
     cuts = np.flatnonzero(attempts[1:] != attempts[:-1]) + 1
     if group.retry_jitter_percent:
         cuts = np.append(cuts, np.arange(0, len(positions), _SPREAD_TOGETHER))

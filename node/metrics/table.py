@@ -148,6 +148,11 @@ FAMILIES: Final = (
         lambda it: it.stats.cancelled,
     ),
     shard_counter(
+        "hourwheel_rescheduled_messages_total",
+        "Messages moved to another due time before their release.",
+        lambda it: it.stats.rescheduled,
+    ),
+    shard_counter(
         "hourwheel_lease_expirations_total",
         "Leases that ran out.",
         lambda it: it.stats.lease_expirations,

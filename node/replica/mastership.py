@@ -21,6 +21,7 @@ from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     EXPIRE_ROW,
     FEATURE_LEVEL_ROW,
+    RESCHEDULE_ROW,
     RESOLVE_ROW,
     TRIM_ROW,
     TRIM_SEQUENCES_ROW,
@@ -190,6 +191,16 @@ class Mastership:
         rows["sequence"] = ids["sequence"]
         rows["epoch"] = np.where(ids["shard"] == self.shard.shard_id, ids["epoch"], 0)
         self._append(RecordBatch(build_rows(Kind.CANCEL, rows)), now_ms, proposer)
+
+    def reschedule(
+        self, rows: NDArray[np.void], now_ms: int, proposer: Proposer[NDArray[np.void]] | None
+    ) -> None:
+        """Append RESCHEDULE rows; the result is array[n] of RESCHEDULED.
+
+        The log's feature level must be `RESCHEDULE_LEVEL` at least.
+        """
+        invariant(rows.dtype == RESCHEDULE_ROW, "rows of RESCHEDULE")
+        self._append(RecordBatch(build_rows(Kind.RESCHEDULE, rows)), now_ms, proposer)
 
     def resolve(
         self, rows: NDArray[np.void], now_ms: int, proposer: Proposer[list[int]] | None

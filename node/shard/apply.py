@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,23 @@ from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
 from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.message_keys import rows_of_batch
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
+from storage.views.moved import AT_ONCE_MS, are_above
 from storage.views.sequence_index import SlotState
 from storage.views.sorting import sorted_unique
 from storage.views.unit import Units, equal_spans, pick
 
 REDRIVEN_ATTEMPT: Final = 2
 """Of a message that was re-driven: it is a retry, and begins to count anew."""
-ApplyResult: TypeAlias = PublishResults | NDArray[np.uint8] | list[int] | int | None
+RESCHEDULED: Final = np.dtype([("outcome", "u1"), ("due_ms", "<i8")])
+"""What became of a row of RESCHEDULE: a RescheduleOutcome, and where the message is due now."""
+
+ApplyResult: TypeAlias = PublishResults | NDArray[Any] | list[int] | int | None
 """What became of a record, for its proposer: by kind, see the handlers. A CONFIG's is a bool."""
 
 
@@ -56,6 +60,7 @@ class Applier:
             Kind.PUBLISH: self._publish,
             Kind.DISPATCH: self._dispatch,
             Kind.CANCEL: self._cancel,
+            Kind.RESCHEDULE: self._reschedule,
             Kind.RESOLVE: self._resolve,
             Kind.CONFIG: self._configure,
             Kind.TRIM: self._trim,
@@ -195,9 +200,9 @@ class Applier:
         )
         units = views.wheel.take(to)
         if len(units):
-            cancelled = views.tombstones.contains(units["sequence"])
-            if cancelled.any():
-                units = pick(units, ~cancelled)
+            live = views.are_live(units)
+            if not live.all():
+                units = pick(units, live)
         views.counters.pending -= len(units)
         units = self._without_deleted_topics(units)
         views.cursor.advance(to, units)
@@ -218,28 +223,75 @@ class Applier:
     def _cancel(self, batch: RecordBatch) -> NDArray[np.uint8]:
         """uint8[n]: CancelOutcome of each row."""
         views, rows = self.views, batch.rows
-        sequences, due = rows["sequence"].copy(), rows["due_ms"].copy()
-        stored_due, states = views.sequences.read_many(sequences)
-        exists = (states != SlotState.REJECTED) & (stored_due == due)
-        exists &= views.epochs_of(sequences) == rows["epoch"]
-        key = views.cursor.key
-        passed = (due < key.due_ms) | ((due == key.due_ms) & (sequences <= key.sequence))
-        before = exists & views.tombstones.contains(sequences)
-        waiting = exists & ~before & ~passed & (states == SlotState.WHEEL)
-        chosen = sorted_unique(sequences[waiting])
+        named = self._look_up(rows)
+        before, waiting = named.cancelled, named.waiting
+        chosen = sorted_unique(named.sequences[waiting])
         if len(chosen):
             views.tombstones.add(chosen)
             views.counters.cancelled += len(chosen)
             views.counters.pending -= len(chosen)
         outcomes = np.full(len(rows), CancelOutcome.UNKNOWN, np.uint8)
-        outcomes[exists] = CancelOutcome.ALREADY_RELEASED
+        outcomes[named.exist] = CancelOutcome.ALREADY_RELEASED
         outcomes[waiting | before] = CancelOutcome.CANCELLED
+        outcomes[named.expired] = CancelOutcome.EXPIRED
+        return outcomes
+
+    def _look_up(self, rows: NDArray[Any]) -> "_Named":
+        """What the messages are that rows of CANCEL or RESCHEDULE name."""
+        views = self.views
+        sequences, due = rows["sequence"].copy(), rows["due_ms"].copy()
+        stored_due, states = views.sequences.read_many(sequences)
+        exist = (states != SlotState.REJECTED) & (stored_due == due)
+        exist &= views.epochs_of(sequences) == rows["epoch"]
+        moved = views.moved.find(sequences)
+        are_moved = exist & moved.are_moved
+        current = np.where(are_moved, moved.due_ms, due)
+        last = np.where(are_moved, moved.last_due_ms, due)
+        in_wheel = exist & (states == SlotState.WHEEL)
+        cancelled = exist & views.tombstones.contains(sequences)
+        waiting = in_wheel & ~cancelled & are_above(sequences, current, views.cursor.key)
         # What is left over of messages below the floor may differ from replica to replica. An epoch
         # of 0 is the mark of another shard's id.
-        is_past = passed | ~exists | (states != SlotState.WHEEL)
-        is_past &= (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
-        outcomes[is_past] = CancelOutcome.EXPIRED
-        return outcomes
+        expired = ~(in_wheel & are_above(sequences, last, views.cursor.key))
+        expired &= (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
+        return _Named(sequences, current, last, are_moved, exist, cancelled, waiting, expired)
+
+    def _reschedule(self, batch: RecordBatch) -> NDArray[Any]:
+        """array[n] of RESCHEDULED: what became of each row.
+
+        Of rows that name one message each moves it, up to the first that releases it at once; the
+        wheel sees the last of these only.
+        """
+        views, rows, store_ms = self.views, batch.rows, batch.header.store_ms
+        named = self._look_up(rows)
+        results = np.zeros(len(rows), RESCHEDULED)
+        outcomes = results["outcome"]
+        outcomes[:] = RescheduleOutcome.UNKNOWN
+        outcomes[named.exist] = RescheduleOutcome.ALREADY_RELEASED
+        outcomes[named.cancelled] = RescheduleOutcome.CANCELLED
+        outcomes[named.expired] = RescheduleOutcome.EXPIRED
+        new_due = np.maximum(rows["new_due_ms"], store_ms)
+        at_once = views.cursor.is_due(new_due, named.sequences, store_ms)
+        moving = np.flatnonzero(named.waiting)
+        moving, chosen = _choose_moves(moving, named.sequences, at_once)
+        outcomes[moving] = RescheduleOutcome.RESCHEDULED
+        results["due_ms"][moving] = new_due[moving]
+        if len(chosen):
+            attempts = np.where(named.are_moved[chosen], 0, 1).astype(np.uint16)
+            sequences, at_once = named.sequences[chosen], at_once[chosen]
+            units = views.wheel.find(named.current_due_ms[chosen], sequences, attempts)
+            units["due_ms"], units["attempt"] = new_due[chosen], 0
+            last_due = named.last_due_ms[chosen]
+            of_each = np.searchsorted(sequences, named.sequences[moving])
+            np.maximum.at(last_due, of_each, new_due[moving])
+            current = np.where(at_once, AT_ONCE_MS, new_due[chosen])
+            views.moved.put(sequences, current, last_due)
+            views.counters.pending -= int(at_once.sum())
+            views.wheel.insert(pick(units, ~at_once))
+            leaving = self._without_deleted_topics(pick(units, at_once))
+            if len(leaving):
+                self._release(leaving)
+        return results
 
     # -- resolve --------------------------------------------------------------------------------
 
@@ -359,7 +411,8 @@ class Applier:
         subscription = self._find_subscription(group_id, int(units["topic_queue"][0]))
         if group is None or subscription is None:
             return
-        spent = np.full(len(units), True) if dead else units["attempt"] >= group.attempts_max
+        attempts = np.maximum(units["attempt"], 1)  # 0: it was moved before its first release
+        spent = np.full(len(units), True) if dead else attempts >= group.attempts_max
         if spent.any():
             letters = pick(units, spent)
             letters["topic_queue"] = group.dead_letter_topic_id << 8
@@ -368,7 +421,7 @@ class Applier:
         again = pick(units, ~spent)
         if len(again):
             again["topic_queue"] = subscription.retry_topic_id << 8
-            again["attempt"] += 1
+            again["attempt"] = attempts[~spent] + 1
             again["due_ms"] = retry_due_ms
             views.counters.redelivered += len(again)
             self._schedule(again, store_ms)
@@ -459,6 +512,46 @@ class Applier:
                 start_sequence=self.views.next_sequence,
             )
         )
+
+
+class _Named(NamedTuple):
+    """The messages that n rows name."""
+
+    sequences: NDArray[np.uint64]
+    current_due_ms: NDArray[np.int64]
+    last_due_ms: NDArray[np.int64]
+    """The latest due time that each ever had."""
+    are_moved: NDArray[np.bool_]
+    exist: NDArray[np.bool_]
+    """There is such a message, whatever became of it."""
+    cancelled: NDArray[np.bool_]
+    waiting: NDArray[np.bool_]
+    expired: NDArray[np.bool_]
+    """What became of it nobody knows any more."""
+
+
+def _choose_moves(
+    moving: NDArray[np.int64], sequences: NDArray[np.uint64], at_once: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of rows that name pending messages: (those that move one, and of each message the last).
+
+    The second by sequence. A row behind one that releases its message comes too late.
+    """
+    order = moving[np.argsort(sequences[moving], kind="stable")]
+    ascending = sequences[order]
+    if (ascending[1:] > ascending[:-1]).all():
+        return moving, order
+    last_of: dict[int, int] = {}
+    released: set[int] = set()
+    kept: list[int] = []
+    for row, sequence in zip(moving.tolist(), sequences[moving].tolist(), strict=True):
+        if sequence not in released:
+            kept.append(row)
+            last_of[sequence] = row
+            if at_once[row]:
+                released.add(sequence)
+    lasts = [row for _, row in sorted(last_of.items())]
+    return np.array(kept, np.int64), np.array(lasts, np.int64)
 
 
 @dataclass(slots=True)

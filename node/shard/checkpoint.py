@@ -27,6 +27,7 @@ from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues
 from storage.views.catalog import Catalog
 from storage.views.key_index import KeyIndex, KeyState
+from storage.views.moved import Moved, pack_rows
 from storage.views.producer_state import ProducerStates
 from storage.views.sequence_index import SequenceIndex
 from storage.views.tombstones import Tombstones, TombstoneState
@@ -100,6 +101,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
             identity,
             TombstoneState(manifest.tombstone_file, manifest.tombstone_bytes),
         ),
+        moved=Moved(manifest.moved),
         keys=KeyIndex.open(disk, place.under("keys"), identity, _key_state(manifest)),
         acks=AckStates(manifest.acks),
         producers=ProducerStates(manifest.producers),
@@ -255,6 +257,7 @@ class CheckpointJob:
         self._catalog, self._queues = views.catalog.capture(), views.queues.capture()
         self._acks = views.acks.capture()
         self._producers = views.producers.capture()
+        self._moved = views.moved.capture()
         self._old_runs = [run_state(run) for run in views.wheel.runs.all()]
         self._syncs: list[Callable[[], None]] = [
             *views.queues.begin_checkpoint(),
@@ -293,6 +296,7 @@ class CheckpointJob:
         self.manifest.queues.extend(self._queues())
         self.manifest.acks.extend(self._acks())
         self.manifest.producers.extend(self._producers())
+        self.manifest.moved = pack_rows(self._moved)
         self._name(written)
         write_manifest(self._place, self.manifest)
 

@@ -1,6 +1,7 @@
 """What became of a message, read from the log: each of its events with its time. Pure.
 
     PUBLISH --> CANCEL
+            --> RESCHEDULE, any number of times
             --> DISPATCH, or at once --> entry of a queue --> RESOLVE, for each group
                                               ^                  | retry: waits in the wheel
                                               +---- DISPATCH <---+ dead: an entry of its own,
@@ -72,6 +73,7 @@ class Waiting(NamedTuple):
     topic_queue: int
     due_ms: int
     attempt: int
+    """0: the first release of a message that was moved."""
     since_ms: int
     """When it came into the wheel."""
 
@@ -138,7 +140,7 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
         first = Waiting(0, topic_queue, due_ms, 1, header.store_ms)
         return trail, events + history.enter(first, header.store_ms)
     trail.waiting.append(Waiting(0, topic_queue, due_ms, 1, header.store_ms))
-    if not views.tombstones.contains(numbers)[0]:
+    if history.was_never_moved():
         trail.offset = max(trail.offset, shard.log.find_offset_before(due_ms - LEAD_MS))
     return trail, events
 
@@ -152,6 +154,16 @@ class History:
         numbers = np.array([trail.sequence], np.uint64)
         self._is_cancelled = bool(self._views.tombstones.contains(numbers)[0])
         self._epoch = int(self._views.epochs_of(numbers)[0])
+        moved = self._views.moved.find(numbers)
+        self._is_moved, self._moved_to_ms = bool(moved.are_moved[0]), int(moved.due_ms[0])
+
+    def was_never_moved(self) -> bool:
+        """Whether it waits, or was released, where it was published to, and was never cancelled."""
+        (waiting,) = self.trail.waiting
+        if self._is_cancelled or self._is_moved:
+            return False
+        is_ahead = Key(waiting.due_ms, self.trail.sequence) > self._views.cursor.key
+        return is_ahead or self._find_entry(waiting) is not None
 
     def steps(self) -> Iterator[list[Event]]:
         """Events, a batch of the log at a time; the trail is where it has come to."""
@@ -182,7 +194,9 @@ class History:
             return False
         cursor = views.cursor.key
         for one in trail.waiting:
-            if Key(one.due_ms, trail.sequence) <= cursor or self._is_cancelled:
+            is_elsewhere = one.attempt == 1 or one.due_ms != self._moved_to_ms
+            is_moved = self._is_moved and not one.group_id and is_elsewhere
+            if Key(one.due_ms, trail.sequence) <= cursor or self._is_cancelled or is_moved:
                 return True
         return any(self._open_groups(place) for place in trail.places)
 
@@ -207,9 +221,30 @@ class History:
             if is_named.any():
                 trail.waiting.clear()
                 return [Event(EventKind.CANCELLED, header.store_ms)]
+        if header.kind == Kind.RESCHEDULE and any(not one.group_id for one in trail.waiting):
+            return self._moved(self._shard.log.read_batch(header.offset))
         if header.kind == Kind.RESOLVE and trail.places:
             return self._resolved(self._shard.log.read_batch(header.offset))
         return []
+
+    def _moved(self, batch: RecordBatch) -> list[Event]:
+        rows, trail, found = batch.rows, self.trail, list[Event]()
+        is_named = (rows["sequence"] == trail.sequence) & (rows["due_ms"] == trail.due_ms)
+        is_named &= rows["epoch"] == self._epoch
+        at_ms = batch.header.store_ms
+        for row in rows[is_named]:
+            before = next((one for one in trail.waiting if not one.group_id), None)
+            if before is None:
+                break
+            due_ms = max(int(row["new_due_ms"]), at_ms)
+            after = before._replace(due_ms=due_ms, attempt=0, since_ms=at_ms)
+            trail.waiting.remove(before)
+            found.append(Event(EventKind.RESCHEDULED, at_ms, due_ms=due_ms))
+            if due_ms <= at_ms:
+                found += self.enter(after, at_ms)
+            else:
+                trail.waiting.append(after)
+        return found
 
     def _dispatched(self, batch: RecordBatch) -> list[Event]:
         row = batch.rows[0]
@@ -225,14 +260,15 @@ class History:
             if Key(one.due_ms, self.trail.sequence) <= key:
                 self.trail.waiting.remove(one)
                 # A first release whose record is gone: nobody knows when.
-                found += self.enter(one, at_ms or (one.since_ms if one.group_id else 0))
+                is_known = one.group_id or not one.attempt
+                found += self.enter(one, at_ms or (one.since_ms if is_known else 0))
         return found
 
     def enter(self, of: Waiting, at_ms: int) -> list[Event]:
         """A unit was released."""
         if not self._follow(of) and of.group_id:
             return []  # it was a dead letter
-        return [Event(EventKind.RELEASED, at_ms, of.group_id, of.attempt, of.due_ms)]
+        return [Event(EventKind.RELEASED, at_ms, of.group_id, max(1, of.attempt), of.due_ms)]
 
     def _follow(self, of: Waiting) -> bool:
         """Follow a unit's entry; False: it was trimmed, or there is none."""
@@ -279,7 +315,8 @@ class History:
     def _outcome(
         self, place: Place, row: np.void, group_id: int, outcome: int, at_ms: int
     ) -> list[Event]:
-        event = Event(KINDS[outcome], at_ms, group_id, place.attempt)
+        tried = max(1, place.attempt)
+        event = Event(KINDS[outcome], at_ms, group_id, tried)
         if outcome not in {Outcome.RETRY, Outcome.DEAD, Outcome.REDRIVE}:
             return [event]
         catalog = self._views.catalog
@@ -288,12 +325,12 @@ class History:
         if group is None or reads is None:
             self.trail.is_complete = False  # deleted since: nobody knows where it was put
             return [event]
-        is_spent = outcome == Outcome.RETRY and place.attempt >= group.attempts_max
+        is_spent = outcome == Outcome.RETRY and tried >= group.attempts_max
         if outcome == Outcome.DEAD or is_spent:
             letters = group.dead_letter_topic_id << QUEUE_BITS
             self._follow(Waiting(group_id, letters, place.due_ms, place.attempt, at_ms))
             return [event._replace(kind=EventKind.DEAD)]
-        attempt = REDRIVEN_ATTEMPT if outcome == Outcome.REDRIVE else place.attempt + 1
+        attempt = REDRIVEN_ATTEMPT if outcome == Outcome.REDRIVE else tried + 1
         due_ms, queue = int(row["retry_due_ms"]), reads.retry_topic_id << QUEUE_BITS
         event = event._replace(due_ms=due_ms)
         again = Waiting(group_id, queue, due_ms, attempt, at_ms)

@@ -22,6 +22,7 @@ from node.shard.checkpoint import (
     write_manifest,
 )
 from node.shard.key_jobs import KeyJobs, KeyMerge, KeyRebuild
+from node.shard.moved_sweep import MovedSweep
 from node.shard.tombstone_sweep import TombstoneSweep
 from node.shard.views import TRIM_SEQUENCES_LEVEL, Views
 from storage.files.rewrite import REPAIR_SUFFIX, remove_leftovers
@@ -155,6 +156,7 @@ class Maintenance:
         """Cluster clock at the last checkpoint of this process, 0 before the first."""
         self._settlings = 0
         self._tombstone_sweep = TombstoneSweep(views)
+        self._moved_sweep = MovedSweep(views)
         self._key_jobs = KeyJobs(place, views, log)
         self._log_floor = 0
         """Nothing points below it into the log, but what a restart needs; as of the last plan."""
@@ -220,7 +222,7 @@ class Maintenance:
         Of ten thousand queues that have changed each costs tens of microseconds, and of cancelled
         messages each page some milliseconds.
         """
-        if self._tombstone_sweep.step():
+        if self._tombstone_sweep.step() or self._moved_sweep.step():
             return False
         self._settlings += 1
         is_enough = self._settlings >= _SETTLINGS_MAX  # where they change as fast as that
@@ -379,6 +381,7 @@ class Maintenance:
             self._garbage.update(job.past)
             self.checkpoint_ms = now_ms
             self._tombstone_sweep.begin()
+            self._moved_sweep.begin()
             views = self._views
             for view in (views.tombstones, views.keys, views.queues, views.sequences):
                 works += view.end_checkpoint()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
@@ -25,7 +26,7 @@ from node.shard.checkpoint import ShardPlace, name_keys, write_manifest
 from node.shard.message_keys import rows_of_batch, rows_of_units
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
-from storage.views.key_index import KeyIndex, KeyState
+from storage.views.key_index import KeyState
 from storage.views.key_merge import merged
 from storage.views.key_rows import KeyRows, in_order, joined
 from storage.views.key_run import KeyRun
@@ -56,10 +57,15 @@ _DEAD_SHARE: Final = 0.5
 
 
 class Floor:
-    """Below it nothing of a message that is past is known any more; as of a manifest."""
+    """Below it nothing of a message that is past is known any more; as of a manifest.
 
-    def __init__(self, manifest: Checkpoint) -> None:
-        """What `manifest` says."""
+    Rows have the due time that a message was published with. One that was moved is kept for as long
+    as that is known.
+    """
+
+    def __init__(self, manifest: Checkpoint, moved: NDArray[np.uint64]) -> None:
+        """What `manifest` says. `moved`: messages that were moved by now, ascending."""
+        self._moved = moved
         self._sequence = np.uint64(manifest.sequence_floor)
         cursor = manifest.cursor
         self._key = Key(cursor.due_ms, cursor.sequence)
@@ -70,13 +76,17 @@ class Floor:
         found: np.ndarray[tuple[int], np.dtype[np.bool_]] = rows.sequence >= self._sequence
         found |= due_ms > key.due_ms
         found |= (due_ms == key.due_ms) & (rows.sequence > np.uint64(key.sequence))
+        if len(self._moved) and not found.all():
+            found |= np.isin(rows.sequence, self._moved)
         return found
 
     def drops(self, run: KeyRun) -> bool:
         """Whether it drops all rows of a run."""
         footer = run.footer
         is_below = footer.sequence_max < int(self._sequence)
-        return is_below and footer.due_ms_max < self._key.due_ms
+        bounds = np.array([footer.sequence_min, footer.sequence_max + 1], np.uint64)
+        low, high = np.searchsorted(self._moved, bounds).tolist()
+        return is_below and low == high and footer.due_ms_max < self._key.due_ms
 
     def may_drop_of(self, run: KeyRun) -> bool:
         """Whether it may drop any row of a run."""
@@ -89,9 +99,11 @@ class _Job:
     name = "keys"
 
     def __init__(
-        self, place: ShardPlace, keys: KeyIndex, replaced: list[KeyRun], manifest: Checkpoint
+        self, place: ShardPlace, views: Views, replaced: list[KeyRun], manifest: Checkpoint
     ) -> None:
+        keys = views.keys
         self._place, self._keys, self._former = place, keys, manifest
+        self.floor = Floor(manifest, views.moved.sequences())
         self.replaced = replaced
         self._state: KeyState = keys.state
         self._run_id = keys.take_run_id()
@@ -114,7 +126,7 @@ class KeyMerge(_Job):
 
     def run(self, pause: Pause) -> None:
         """See node.shard.job_planner.Job."""
-        floor, total = Floor(self._former), sum(run.row_count for run in self.replaced)
+        floor, total = self.floor, sum(run.row_count for run in self.replaced)
 
         def slices() -> Iterator[KeyRows]:
             for rows in merged(self.replaced, _SLICE_ROWS):
@@ -138,7 +150,7 @@ class KeyRebuild(_Job):
 
     def run(self, pause: Pause) -> None:
         """See node.shard.job_planner.Job."""
-        floor = Floor(self._former)
+        floor = self.floor
         try:
             parts = [rows.take(floor.keeps(rows)) for rows in self.rows(pause)]
         except (errors.CorruptLog, errors.DiskFailed, FileNotFoundError):
@@ -158,12 +170,12 @@ class _LogPiece(KeyRebuild):
     def __init__(
         self,
         place: ShardPlace,
-        keys: KeyIndex,
+        views: Views,
         manifest: Checkpoint,
         log: CommitLog,
         span: tuple[int, int],
     ) -> None:
-        super().__init__(place, keys, [], manifest)
+        super().__init__(place, views, [], manifest)
         self._log, self._span = log, span
         self.first_sequence: int | None = None
         """Of the first message in it."""
@@ -197,14 +209,13 @@ class _PendingPiece(KeyRebuild):
     def __init__(
         self,
         place: ShardPlace,
-        keys: KeyIndex,
-        manifest: Checkpoint,
         views: Views,
+        manifest: Checkpoint,
         log: CommitLog,
         end_sequence: int,
         after: Key,
     ) -> None:
-        super().__init__(place, keys, [], manifest)
+        super().__init__(place, views, [], manifest)
         self.after = after
         """What was read lies at or below this key."""
         self._end_sequence = np.uint64(end_sequence)
@@ -245,8 +256,9 @@ class _PendingPiece(KeyRebuild):
                 yield found
 
     def _chosen(self, units: Units) -> Units:
-        # What a group gave back was released before.
-        is_chosen = (units["sequence"] < self._end_sequence) & (units["attempt"] == 1)
+        # What a group gave back was released before. Of a message that was moved each entry may
+        # give a row, with a due time of its own: who finds one asks where the message is due.
+        is_chosen = (units["sequence"] < self._end_sequence) & (units["attempt"] <= 1)
         is_chosen &= units["meta_len"] > 0
         return pick(units, is_chosen)
 
@@ -289,7 +301,7 @@ class KeyJobs:
         if not runs and not keys.is_complete:
             return None if now_ms < self._not_before_ms else self._plan_rebuild(manifest)
         runs = runs or self._find_dead(manifest, now_ms)
-        return KeyMerge(self._place, keys, runs, manifest) if runs else None
+        return KeyMerge(self._place, self._views, runs, manifest) if runs else None
 
     def _plan_rebuild(self, manifest: Checkpoint) -> KeyJob:
         views, log = self._views, self._log
@@ -298,16 +310,17 @@ class KeyJobs:
             self._end_sequence = views.next_sequence  # the log was trimmed meanwhile
         if begin < self._end_offset:
             span = begin, self._end_offset
-            return _LogPiece(self._place, views.keys, manifest, log, span)
+            return _LogPiece(self._place, views, manifest, log, span)
         after = max(self._after, views.cursor.key)
         if log.start_offset and after < KEY_LAST:
             end = self._end_sequence
-            return _PendingPiece(self._place, views.keys, manifest, views, log, end, after)
-        return _End(self._place, views.keys, [], manifest)
+            return _PendingPiece(self._place, views, manifest, log, end, after)
+        return _End(self._place, views, [], manifest)
 
     def _find_dead(self, manifest: Checkpoint, now_ms: int) -> list[KeyRun]:
         """A run that is left over, or mostly so."""
-        runs, floor = self._views.keys.runs, Floor(manifest)
+        runs = self._views.keys.runs
+        floor = Floor(manifest, self._views.moved.sequences())
         for run in runs:
             if floor.drops(run):
                 return [run]

@@ -214,7 +214,8 @@ class PendingScan:
             maybe = are_pending & self._wanted.maybe(units["tag_gene"])
             if maybe.any():
                 found.append(pick(units, maybe))
-        self._waiting = sort_by_key(join(found))
+        waiting = sort_by_key(join(found))
+        self._waiting = pick(waiting, self._views.are_live(waiting))  # of equal entries the first
 
     def _leave_slice(self) -> None:
         self._scanned += self._count_looked()
@@ -230,7 +231,7 @@ class PendingScan:
         found &= sequences < np.uint64(self._end_sequence)
         if len(units) and int(units["due_ms"][0]) <= cursor.due_ms:
             found[: count_to(units, *cursor)] = False  # (stretches are in key order)
-        found &= ~self._views.tombstones.contains(np.ascontiguousarray(sequences))
+        found &= self._views.are_live(units)
         return found
 
     # -- the second stage ---------------------------------------------------------------------

@@ -16,6 +16,7 @@ from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues
 from storage.views.catalog import Catalog
 from storage.views.key_index import KeyIndex
+from storage.views.moved import Moved, are_above
 from storage.views.producer_state import ProducerStates
 from storage.views.sequence_index import SequenceIndex, SlotState
 from storage.views.tombstones import Tombstones
@@ -26,12 +27,14 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 4
+FEATURE_LEVEL: Final = 5
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
 REDRIVE_LEVEL: Final = 4
 """From this level on RESOLVE may re-drive and skip."""
+RESCHEDULE_LEVEL: Final = 5
+"""From this level on there are RESCHEDULE records."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -64,6 +67,7 @@ class Views:
     queues: ConsumeQueues
     sequences: SequenceIndex
     tombstones: Tombstones
+    moved: Moved
     keys: KeyIndex
     """Nothing is decided by it as records are applied: it is in no digest."""
     acks: AckStates
@@ -145,12 +149,33 @@ class Views:
         return 0
 
     def are_ahead(self, sequences: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """bool[n]: which were put into the wheel and are above the cursor, cancelled or not."""
+        """bool[n]: of which an entry was put into the wheel above the cursor, live or not."""
         due, states = self.sequences.read_many(sequences)
-        key = self.cursor.key
-        ahead = (due > key.due_ms) | ((due == key.due_ms) & (sequences > key.sequence))
-        found: NDArray[np.bool_] = ahead & (states == SlotState.WHEEL)
+        moved = self.moved.find(sequences)
+        last = np.where(moved.are_moved, moved.last_due_ms, due)
+        found: NDArray[np.bool_] = are_above(sequences, last, self.cursor.key)
+        found &= states == SlotState.WHEEL
         return found
+
+    def are_live(self, units: Units) -> NDArray[np.bool_]:
+        """bool[n]: which units of the wheel, all above the cursor, are not dead.
+
+        Dead are those of cancelled messages, and first releases of messages that were moved, but
+        for those at the current due time: these, but for the first of them among `units`.
+        """
+        sequences = np.ascontiguousarray(units["sequence"])
+        live = ~self.tombstones.contains(sequences)
+        if self.moved.count:
+            rows = self.moved.find(sequences)
+            chosen = np.flatnonzero(rows.are_moved & (units["attempt"] <= 1))
+            some = units[chosen]
+            stays = (some["attempt"] == 0) & (some["due_ms"] == rows.due_ms[chosen])
+            _, firsts = np.unique(some["sequence"][stays], return_index=True)
+            live[chosen[~stays]] = False
+            doubled = np.ones(int(stays.sum()), np.bool_)
+            doubled[firsts] = False
+            live[chosen[stays][doubled]] = False
+        return live
 
     def are_known(self, sequences: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """bool[n]: of which it is known what became of them; see `sequence_floor`."""
@@ -171,7 +196,7 @@ class Views:
         tables = [self.wheel.frozen, self.wheel.memtable]
         found += [within(copied(one.units), after, top) for one in tables if one is not None]
         units = sort_by_key(join(found))
-        return pick(units, ~self.tombstones.contains(units["sequence"]))
+        return pick(units, self.are_live(units))
 
     def digest(self) -> str:
         """Canonical logical digest of everything (I5): physical places are left out."""
@@ -200,6 +225,7 @@ class Views:
         self.queues.digest_into(hasher)
         self.sequences.digest_into(hasher, self.sequence_floor, self.are_ahead)
         self.tombstones.digest_into(hasher, self.are_known)
+        self.moved.digest_into(hasher, self.cursor.key)
         for view in (self.acks, self.producers, self.catalog):
             view.digest_into(hasher)
         return hasher.hexdigest()

@@ -50,6 +50,8 @@ class EngineStats:
     """Messages scheduled again for a group: given back, or their lease ran out."""
     dead_lettered: int = 0
     cancelled: int = 0
+    rescheduled: int = 0
+    """Messages moved to another due time by this master."""
     groups_expired: int = 0
     """Unused groups that were deleted because nobody uses them."""
     topics_expired: int = 0

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.directories import ChainTask, broken_chains, plan_chains
-from spark_jobs.audit.checks.ledger import CANCELLED, NEVER, LedgerPlan, find_states
+from spark_jobs.audit.checks.ledger import NEVER, LedgerPlan, find_states
 from spark_jobs.audit.checks.retries import Retries, Scheduled
 from spark_jobs.audit.checks.wheel import (
     UNIT_KEY,
@@ -70,6 +70,8 @@ def compare_wheels(state: ShardState, retries: Retries) -> dict[str, int]:
     found: dict[str, WheelPart] = {node: WheelPart() for node, _ in chosen}
     for task, part in zip(tasks, parts, strict=True):
         found[task.node].merge(part)
+    for one in found.values():
+        one.settle_moved()
     faults = state.runner.map(delay_log_faults, delay_logs)
     broken = state.runner.map(broken_chains, chains)
     for (node, _), links in zip(chosen, broken, strict=True):
@@ -158,9 +160,9 @@ def _tell_apart(
     waiting: list[Scheduled],
 ) -> None:
     """Name the messages in which log and delay index differ."""
-    there = np.concatenate(
-        [np.empty(0, UNIT_ROW), *state.runner.map(partial(keys_of_hours, hours=hours), tasks)]
-    )
+    parts = state.runner.map(partial(keys_of_hours, hours=hours), tasks)
+    moved = np.unique(np.concatenate([np.empty(0, UNIT_ROW), *(rows for _, rows in parts)]))
+    there = np.concatenate([np.empty(0, UNIT_ROW), *(rows for rows, _ in parts), moved])
     here = state.runner.map(
         partial(pending_keys, state.shared_plan, applied, tuple(hours)), state.ranges
     )
@@ -208,12 +210,16 @@ def pending_keys(
         if not len(table.messages):
             continue
         messages = find_states(table, plan.value)
-        chosen = (messages.offset < np.uint64(applied)) & (messages.end >= np.uint64(applied))
-        chosen &= (messages.state >= CANCELLED) & np.isin(messages.due_ms // HOUR_MS, hours)
+        due_ms = messages.due_at(applied)
+        chosen = messages.were_pending(applied) & np.isin(due_ms // HOUR_MS, hours)
         rows = np.zeros(int(chosen.sum()), UNIT_ROW)
         for name in UNIT_ROW.names or ():
-            if name != "tries":  # all are first ones
-                rows[name] = getattr(messages, name)[chosen]
+            if name != "tries":
+                column = due_ms if name == "due_ms" else getattr(messages, name)
+                rows[name] = column[chosen]
+        tries = messages.tries_at(applied)
+        if tries is not None:
+            rows["tries"] = tries[chosen]
         found.append(rows)
     return np.concatenate(found)
 

@@ -438,6 +438,9 @@ def _plan(state: ShardState) -> LedgerPlan:
         state.options.late_ms_max,
         _last_store_ms(state),
         _indexes(state),
+        facts.moves[
+            np.lexsort((facts.moves["row"], facts.moves["offset"], facts.moves["sequence"]))
+        ],
     )
 
 

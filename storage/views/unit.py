@@ -11,7 +11,8 @@
       44     4  body_len      u32
       48     4  crc           u32   CRC32C of meta + body
       52     2  meta_len      u16
-      54     2  attempt       u16   1 for the first release, +1 with each retry
+      54     2  attempt       u16   1 for the first release, or 0 where the message was moved to
+                                    this due time; then 2, 3, ... with each retry
       56     4  topic_queue   u32   where it is released to
       60     4  origin_topic  u32   topic it was published to (differs for retries and dead letters)
 
@@ -165,6 +166,30 @@ def equal_spans(column: NDArray[Any]) -> list[tuple[int, int]]:
     """[low, high) of each longest stretch of equal neighbours in `column`, in order."""
     changes = np.flatnonzero(column[1:] != column[:-1]) + 1
     return list(pairwise([0, *changes.tolist(), len(column)])) if len(column) else []
+
+
+def search_keys(
+    units_due_ms: NDArray[np.int64],
+    units_sequence: NDArray[np.uint64],
+    due_ms: NDArray[np.int64],
+    sequences: NDArray[np.uint64],
+) -> NDArray[np.int64]:
+    """int64[n]: of each of n keys, how many of some keys, which ascend, are below it.
+
+    All n are searched together, a step of the bisection for all at a time.
+    """
+    low = np.zeros(len(due_ms), np.int64)
+    high = np.full(len(due_ms), len(units_due_ms), np.int64)
+    while True:
+        going = np.flatnonzero(low < high)
+        if not len(going):
+            return low
+        middle = (low[going] + high[going]) >> 1
+        due, requested = units_due_ms[middle], due_ms[going]
+        below = due < requested
+        below |= (due == requested) & (units_sequence[middle] < sequences[going])
+        low[going[below]] = middle[below] + 1
+        high[going[~below]] = middle[~below]
 
 
 def log_offset_min(units: Units) -> int | None:

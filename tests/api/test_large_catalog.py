@@ -145,6 +145,11 @@ async def cancel(world: World) -> None:
     assert list((await world.api.producer.Cancel(request)).outcomes) == [2]
 
 
+async def reschedule(world: World) -> None:
+    request = broker_pb2.RescheduleRequest(message_ids=[world.message_id], delay_ms=[5])
+    assert list((await world.api.producer.Reschedule(request)).outcomes) == [2]
+
+
 async def describe_message(world: World) -> None:
     request = admin_pb2.DescribeMessageRequest(message_id=world.message_id)
     assert (await world.api.admin.DescribeMessage(request)).state == 2
@@ -325,6 +330,7 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "Nack": nack,
     "ChangeInvisible": change_invisible,
     "Cancel": cancel,
+    "Reschedule": reschedule,
     "DescribeMessage": describe_message,
     "DescribeWheel": describe_wheel,
     "CreateTopic": create_topic,

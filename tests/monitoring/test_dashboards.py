@@ -107,6 +107,7 @@ def test_each_metric_is_on_a_dashboard_or_in_an_alert() -> None:
     asked |= {name for alert in alerts() for name in metrics_of(alert["expr"])}
     unseen = {
         *("hourwheel_duplicate_messages_total", "hourwheel_groups_expired_total"),
+        "hourwheel_rescheduled_messages_total",
         *("hourwheel_topics_expired_total", "hourwheel_subscriptions", "hourwheel_role"),
         *("hourwheel_checkpoints_total", "hourwheel_checkpoint_age_seconds"),
         *("hourwheel_damaged_messages_fetched_total", "hourwheel_scrub_passes_total"),

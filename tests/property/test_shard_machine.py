@@ -146,6 +146,24 @@ class ShardMachine(RuleBasedStateMachine):
         shifts = {"due_shift_ms": forged == 1, "epoch_shift": forged == 2}
         self.world.cancel(sequences + sequences[:1], **shifts)
 
+    @rule(
+        chosen=st.lists(st.tuples(_index, _delays), min_size=1, max_size=6),
+        twice=st.booleans(),
+        forged=st.sampled_from([0, 0, 0, 0, 1, 2]),
+    )
+    def reschedule(self, chosen: list[tuple[int, int]], twice: bool, forged: int) -> None:
+        """Also what was moved before, back to where it was, and twice in one record."""
+        world = self.world
+        end = world.mastership.next_sequence + 1
+        sequences = [one % end for one, _ in chosen]
+        due_ms = [max(0, world.now_ms + delay) for _, delay in chosen]
+        if twice:
+            sequences += sequences[:2]
+            due_ms += [world.model.messages.get(one, 0) for one in sequences[:2]]
+        due_ms = due_ms[: len(sequences)]
+        shifts = {"due_shift_ms": forged == 1, "epoch_shift": forged == 2}
+        world.reschedule(sequences, due_ms, **shifts)
+
     # -- consumers --------------------------------------------------------------------------------
 
     @rule(count=st.integers(1, 20))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from node.delivery.receiver import Delivery
 from node.replica.effects import Role
 from node.shard.deduplication import Published
@@ -109,6 +109,8 @@ class Checkers:
         """Sequence -> due_ms of each message whose publish was acknowledged."""
         self.cancels: list[tuple[int, int]] = []
         """(sequence, CancelOutcome) as callers were told."""
+        self.moves: list[tuple[int, int]] = []
+        """(sequence, RescheduleOutcome) as callers were told."""
         self.received = 0
         self.early_ms = float("-inf")
         """How much too early by true time the earliest delivery or dispatch was."""
@@ -230,7 +232,7 @@ class Checkers:
             sequence = int(unit["sequence"])
             assert sequence in model.messages, f"{node.name} serves {sequence}, never published"
             due_ms = model.messages[sequence]
-            self._check_early(due_ms, "delivered")
+            self._check_early(model.moved.get(sequence, (due_ms, 0))[0], "delivered")
             meta = self.canon.model.metas.get(sequence, b"")
             assert blob == meta + body_of(due_ms), "I8: not what was published"
             is_wanted = model.is_wanted(GROUP, TOPIC, sequence)
@@ -252,6 +254,8 @@ class Checkers:
             assert not model.is_wanted(GROUP, TOPIC, sequence), "I3: acknowledged by nobody"
         for sequence, outcome in self.cancels:
             self._check_cancel(sequence, outcome)
+        for sequence, outcome in self.moves:
+            self._check_move(sequence, outcome)
         digests = set()
         for node in nodes:
             log = node.shard.log
@@ -289,3 +293,14 @@ class Checkers:
         else:
             is_true = sequence not in self.acked
         assert is_true, f"I6: cancel of {sequence} was answered {outcome}"
+
+    def _check_move(self, sequence: int, outcome: int) -> None:
+        model = self.canon.model
+        if outcome == RescheduleOutcome.RESCHEDULED:
+            is_true = sequence in model.moved
+        elif outcome == RescheduleOutcome.CANCELLED:
+            is_true = sequence in model.cancelled
+        else:
+            self._check_cancel(sequence, CancelOutcome[RescheduleOutcome(outcome).name])
+            return
+        assert is_true, f"I6: reschedule of {sequence} was answered {outcome}"

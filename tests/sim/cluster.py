@@ -28,6 +28,7 @@ from tests.sim.cluster_clients import (
     Call,
     Canceller,
     Consumer,
+    Mover,
     Producer,
     Proposer,
     resolve_filtered,
@@ -122,6 +123,7 @@ class Cluster:
         self.master().guarded(lambda: Proposer(self.master()).configure(self.wanted))
         self.producers = [Producer(self, number + 1) for number in range(self._producer_count)]
         Canceller(self)
+        Mover(self)
         Consumer(self)
         if self.is_changing:
             Administrator(self)

@@ -160,6 +160,35 @@ class Canceller(Client):
         self.ask(cancel)
 
 
+class Mover(Client):
+    """Moves messages that were acknowledged to other due times, again and again."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        super().__init__(cluster, "mover")
+        cluster.events.later(300, self._try)
+
+    def _try(self) -> None:
+        cluster, random = self.cluster, self.cluster.events.random
+        cluster.events.later(random.uniform(50, 400), self._try)
+        acked = cluster.checkers.acked
+        if not cluster.is_publishing or not acked:
+            return
+        newest = list(acked)[-20:]
+        sequences = random.choices(newest, k=3)
+        delays = [random.choice((-5, 0, 20, 200, 1_500, 2_500)) for _ in sequences]
+
+        def then(result: Any) -> None:
+            cluster.checkers.moves += zip(sequences, result["outcome"].tolist(), strict=True)
+
+        def move(node: "SimNode") -> None:
+            due_ms = [int(node.cluster_ms()) + delay for delay in delays]
+            if random.random() < 0.3:  # back to where it was
+                due_ms[0] = acked[sequences[0]]
+            Proposer(node, then).reschedule(sequences, due_ms)
+
+        self.ask(move)
+
+
 class Administrator(Client):
     """Makes topics and groups beside the others', uses them a little, and deletes them."""
 

@@ -22,7 +22,12 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.outcomes import CancelOutcome, MessageState, ReceiptOutcome
+from hourwheel.outcomes import (
+    CancelOutcome,
+    MessageState,
+    ReceiptOutcome,
+    RescheduleOutcome,
+)
 from hourwheel.types import topic_queue
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import (
@@ -51,7 +56,9 @@ from node.contracts.history import HistoryPage
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
+from node.shard.apply import RESCHEDULED
 from node.telemetry.stats import EngineStats
 from storage.views.key_rows import keys_in
 from storage.views.unit import UNIT
@@ -180,6 +187,45 @@ class FakeEngine:
         ]
         outcomes = [CancelOutcome.CANCELLED if one else CancelOutcome.UNKNOWN for one in counts]
         return KeysCancelled(np.array(outcomes, np.uint8), np.array(counts, np.uint32))
+
+    async def reschedule(
+        self, ids: NDArray[Any], times_ms: NDArray[np.int64], *, are_delays: bool
+    ) -> NDArray[Any]:
+        await self._begin("reschedule", (ids, times_ms.tolist(), are_delays))
+        found = np.zeros(len(ids), RESCHEDULED)
+        for row, sequence, at in zip(
+            found, ids["sequence"].tolist(), times_ms.tolist(), strict=True
+        ):
+            if sequence >= len(self.stored):
+                row["outcome"] = RescheduleOutcome.UNKNOWN
+            elif sequence < self.delivered:
+                row["outcome"] = RescheduleOutcome.ALREADY_RELEASED
+            elif sequence in self.cancelled:
+                row["outcome"] = RescheduleOutcome.CANCELLED
+            else:
+                row["outcome"] = RescheduleOutcome.RESCHEDULED
+                row["due_ms"] = at + NOW_MS if are_delays else at
+        return found
+
+    async def reschedule_keys(
+        self, topic: str, keys: Sequence[bytes], times_ms: NDArray[np.int64], *, are_delays: bool
+    ) -> KeysRescheduled:
+        """Of all that was published with them, due or not."""
+        await self._begin("reschedule_keys", (topic, list(keys), times_ms.tolist(), are_delays))
+        counts = np.array(
+            [
+                sum(key in keys_in(one.meta) and one.topic == topic for one in self.stored)
+                for key in keys
+            ],
+            np.uint32,
+        )
+        due_ms = times_ms + NOW_MS if are_delays else times_ms
+        done, unknown = RescheduleOutcome.RESCHEDULED, RescheduleOutcome.UNKNOWN
+        return KeysRescheduled(
+            np.where(counts > 0, done, unknown).astype(np.uint8),
+            np.where(counts > 0, due_ms, 0),
+            counts,
+        )
 
     # -- consuming ----------------------------------------------------------------------------
 

@@ -86,6 +86,29 @@ class ProducerService(broker_pb2_grpc.ProducerServiceServicer):
                 yield broker_pb2.PublishStreamResponse(published=published)
             answered += 1
 
+    async def Reschedule(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Everything that exists moves to where it is wanted; delays count from 0."""
+        node = self._node
+        await arrive_or_abort(node, "Reschedule", request, context)
+        times = list(request.due_ms or request.delay_ms)
+        sequences = [
+            int(row["sequence"]) for row in message_id.unpack_many(request.packed_message_ids)
+        ]
+        counts = [int(one < len(node.messages)) for one in sequences]
+        for key in request.keys:
+            mine = [one for one in node.messages if one.topic == request.topic]
+            counts.append(sum(key in decode(one.blob[: one.meta_bytes]).keys for one in mine))
+        times = times * len(counts) if len(times) == 1 else times
+        done, unknown = (
+            broker_pb2.RESCHEDULE_OUTCOME_RESCHEDULED,
+            broker_pb2.RESCHEDULE_OUTCOME_UNKNOWN,
+        )
+        return broker_pb2.RescheduleResponse(
+            outcomes=[done if one else unknown for one in counts],
+            due_ms=[at if one else 0 for one, at in zip(counts, times, strict=True)],
+            rescheduled_counts=counts if request.keys else (),
+        )
+
     async def Cancel(self, request: Any, context: Any) -> Any:  # noqa: N802
         node = self._node
         await arrive_or_abort(node, "Cancel", request, context)

@@ -17,6 +17,7 @@ from hourwheel.formats.record_batch import (
     DISPATCH_ROW,
     EXPIRE_ROW,
     FEATURE_LEVEL_ROW,
+    RESCHEDULE_ROW,
     RESOLVE_ROW,
     TRIM_ROW,
     TRIM_SEQUENCES_ROW,
@@ -119,8 +120,13 @@ def cancel() -> bytes:
 
 
 def reschedule() -> bytes:
-    """The kind that no node writes yet, with nothing in it."""
-    return stamped(build_blob(Kind.RESCHEDULE, b""))
+    """Two moves of one message, the second back to where it was."""
+    return rows_of(
+        Kind.RESCHEDULE,
+        RESCHEDULE_ROW,
+        (DUE_MS, 5, DUE_MS + 3_600_000, 7, 0),
+        (DUE_MS, 5, DUE_MS, 7, 0),
+    )
 
 
 def resolve() -> bytes:

@@ -4,10 +4,11 @@
     nodes = replicate(made.directory, 3)                    # node-1, node-2, node-3 side by side
 
 A life of some rounds, each with publishes (bulk batches, singles that share a batch, a producer's
-batch sent twice), cancels, time that goes by in which messages are dispatched, deliveries of which
-some are acknowledged, some given back until they are dead letters, and some left alone. After every
-other round the process ends and starts again: a new epoch, and a checkpoint. Segments are small.
-The same seed asks for the same; which singles share a batch is up to the threads.
+batch sent twice), cancels, moves to other due times if asked for, time that goes by in which
+messages are dispatched, deliveries of which some are acknowledged, some given back until they are
+dead letters, and some left alone. After every other round the process ends and starts again: a new
+epoch, and a checkpoint. Segments are small. The same seed asks for the same; which singles share a
+batch is up to the threads.
 
 `Made` says what was asked for, so that a test need not read the log to know it. Used by the tests
 of spark_jobs/: of the reader, of the audit and of the seeded faults. Tests that run many times want
@@ -64,6 +65,8 @@ class Made:
     bodies: dict[int, bytes] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
     """Sequences that were cancelled in time."""
+    moved: dict[int, int] = field(default_factory=dict)
+    """Sequence -> due time, of messages that were moved in time."""
     void: int = 0
     """Messages of batches that are in the log, and that apply took for duplicates."""
     acknowledged: int = 0
@@ -78,7 +81,7 @@ class Made:
         return {
             sequence
             for sequence, (_, due_ms) in self.accepted.items()
-            if due_ms <= self.end_ms and sequence not in self.cancelled
+            if self.moved.get(sequence, due_ms) <= self.end_ms and sequence not in self.cancelled
         }
 
 
@@ -90,6 +93,7 @@ async def make_log(
     batch_messages: int = 40,
     segment_bytes: int = 32_768,
     node: str = "node-1",
+    moves: bool = False,
 ) -> Made:
     """Let a node live for some rounds.
 
@@ -100,6 +104,7 @@ async def make_log(
         batch_messages: messages of a bulk batch; other sizes follow from it.
         segment_bytes: a new file of the log after so much.
         node: its id.
+        moves: whether messages are moved to other due times.
     """
     RealDisk(directory.parent).make_dir(directory.name)
     open_node_meta(RealDisk(directory), NodeId(node), CLUSTER_ID)
@@ -108,7 +113,7 @@ async def make_log(
         wheel=WheelConfig(memtable_units_max=_MEMTABLE_UNITS),
         dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS),
     )
-    life = _Life(Made(directory, seed), random.Random(seed), batch_messages)
+    life = _Life(Made(directory, seed), random.Random(seed), batch_messages, moves=moves)
     async with EngineWorld(directory, shard=shard) as world:
         await life.begin(world)
         for number in range(rounds):
@@ -120,9 +125,10 @@ async def make_log(
 
 
 class _Life:
-    def __init__(self, made: Made, rng: random.Random, batch_messages: int) -> None:
+    def __init__(self, made: Made, rng: random.Random, batch_messages: int, *, moves: bool) -> None:
         self.made, self._rng, self._size = made, rng, batch_messages
-        self._sent = 0
+        self._sent, self._moves = 0, moves
+        self._mover = random.Random(f"moves {made.seed}")
 
     async def begin(self, world: EngineWorld) -> None:
         for count, topic in enumerate(TOPICS, 1):
@@ -140,6 +146,8 @@ class _Life:
         await self._twice(world)
         await self._cancel(world)
         await self._cancel_by_key(world)
+        if self._moves:
+            await self._move(world)
         for _ in range(3):
             world.advance(_ROUND_MS // 3)
             await until(lambda: not _is_due(world))
@@ -231,6 +239,27 @@ class _Life:
         done = accepted[tombstones.contains(accepted) & ~before].tolist()
         assert sum(int(one.cancelled_counts.sum()) for one in found) == len(done)
         self.made.cancelled |= set(done)
+
+    async def _move(self, world: EngineWorld) -> None:
+        """Some of them twice in a call, some back to where they were in the next round."""
+        epoch, rng = world.mastership.epoch, self._mover
+        choice = [one for one in self.made.accepted if rng.random() < 0.06]
+        choice += choice[: len(choice) // 4]
+        # None within the dispatch lead of an instant at which a round's clock stands.
+        spans = (-1_000, 0, 7_000, 127_000, 3_607_000, 40 * 86_400_000 + 7_000)
+        due_ms = [max(0, world.now_ms + rng.choice(spans) + rng.randrange(50)) for _ in choice]
+        due_ms = [
+            self.made.accepted[one][1] if rng.random() < 0.3 else at
+            for one, at in zip(choice, due_ms, strict=True)
+        ]
+        if not choice:
+            return
+        ids = np.array([(0, epoch, one, self.made.accepted[one][1]) for one in choice], ID_DTYPE)
+        times = np.array(due_ms, np.int64)
+        found = await within(world.engine.reschedule(ids, times, are_delays=False))
+        for sequence, (outcome, moved_ms) in zip(choice, found.tolist(), strict=True):
+            if outcome == 1:
+                self.made.moved[sequence] = moved_ms
 
     async def _consume(self, world: EngineWorld) -> None:
         for group in GROUPS:

@@ -407,8 +407,9 @@ class _Audit:
         seen.clear()
         pairs, missing, last = [], list[Expected](), (-1, -1)
         for at, entry in enumerate(wanted):
-            key = (entry.sequence, entry.attempt, seen[entry.sequence, entry.attempt])
-            seen[entry.sequence, entry.attempt] += 1
+            attempt = 1 if is_own else self._attempt(entry)
+            key = (entry.sequence, attempt, seen[entry.sequence, attempt])
+            seen[entry.sequence, attempt] += 1
             if key in theirs:
                 pairs.append((theirs.pop(key), entry))
                 last = max(last, (pairs[-1][0], at))
@@ -447,12 +448,17 @@ class _Audit:
             return "queue-early"
         return "queue-doubled" if model.topic_of[sequence] == number else "queue-misplaced"
 
+    def _attempt(self, entry: Entry) -> int:
+        """What its unit must say: 0 for the first release of what was moved."""
+        is_moved = entry.attempt == 1 and entry.sequence in self.model.moved
+        return 0 if is_moved else entry.attempt
+
     def _wrong_fields(self, entry: Entry, unit: Unit, number: int) -> int:
         """In how many ways an entry is not what it must be."""
         facts = self.model.facts[entry.sequence]
         return (
             (entry.due_ms != unit.due_ms)
-            + (entry.attempt != unit.attempt)
+            + (self._attempt(entry) != unit.attempt)
             + (entry.store_ms != unit.store_ms)
             + (unit.topic_queue != number)
             + (unit.origin_topic != self.model.topic_of[entry.sequence] >> 8)

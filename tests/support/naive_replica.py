@@ -26,6 +26,7 @@ _PAGE_BITS: Final = 65_536
 _BLOCK_ENTRIES: Final = 128
 _BLOCK_BYTES: Final = 1_032
 _FRAME: Final = 16
+_MOVED: Final = Struct("<Qqq")
 
 
 class Unit(NamedTuple):
@@ -118,9 +119,18 @@ class NaiveReplica:
             found += [Unit(*_UNIT.unpack_from(raw, _CHUNK_FIRST + 64 * at)) for at in range(rest)]
         return found
 
+    def moved(self) -> dict[int, int]:
+        """Sequence -> when it is due now, of messages that were moved."""
+        rows = (_MOVED.unpack_from(self.manifest.moved, at) for at in self._moved_places())
+        return {sequence: due_ms for sequence, due_ms, _ in rows}
+
+    def _moved_places(self) -> range:
+        return range(0, len(self.manifest.moved), _MOVED.size)
+
     def wheel(self) -> list[Unit]:
         """What is pending by the delay index."""
         cursor, cancelled = self.manifest.cursor, self.cancelled()
+        moved, back = self.moved(), set[int]()
         found = []
         for run in self.manifest.runs:
             assert not run.cascaded_days, "too small a life for that"
@@ -129,8 +139,14 @@ class NaiveReplica:
             for at in range(run.unit_count):
                 one = Unit(*_UNIT.unpack_from(raw, _FILE_HEADER + 64 * at))
                 is_ahead = one[:2] > (cursor.due_ms, cursor.sequence)
-                if is_ahead and one.sequence not in cancelled:
-                    found.append(one)
+                if not is_ahead or one.sequence in cancelled:
+                    continue
+                if one.sequence in moved and one.attempt <= 1:
+                    is_there = one.attempt == 0 and one.due_ms == moved[one.sequence]
+                    if not is_there or one.sequence in back:
+                        continue
+                    back.add(one.sequence)
+                found.append(one)
         return found
 
     def cancelled(self) -> set[int]:

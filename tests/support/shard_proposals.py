@@ -13,7 +13,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_to_wire
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
-from hourwheel.formats.record_batch import RESOLVE_ROW, RecordBatch, build_publish
+from hourwheel.formats.record_batch import RESCHEDULE_ROW, RESOLVE_ROW, RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.types import GroupId, TopicId
@@ -279,6 +279,24 @@ class ShardProposals:
             row["epoch"] = self.model.epoch_of(sequence) + epoch_shift
         token = self._token("cancel")
         self.mastership.cancel(ids, self.now_ms, token)
+        return token
+
+    def reschedule(
+        self,
+        sequences: list[int],
+        due_ms: list[int],
+        *,
+        due_shift_ms: int = 0,
+        epoch_shift: int = 0,
+    ) -> Token:
+        """Append moves of messages by the ids that they have (or by forged ones)."""
+        rows = np.zeros(len(sequences), RESCHEDULE_ROW)
+        for row, sequence, new_due_ms in zip(rows, sequences, due_ms, strict=True):
+            row["sequence"], row["new_due_ms"] = sequence, new_due_ms
+            row["due_ms"] = self.model.messages.get(sequence, UNKNOWN_DUE_MS) + due_shift_ms
+            row["epoch"] = self.model.epoch_of(sequence) + epoch_shift
+        token = self._token("reschedule")
+        self.mastership.reschedule(rows, self.now_ms, token)
         return token
 
     def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:

@@ -13,14 +13,17 @@ from node.shard.recovery import ShardConfig, open_shard
 from node.shard.shard import Shard
 from node.shard.views import Views
 from storage.views.key_rows import hash_keys
+from storage.views.moved import AT_ONCE_MS
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 
 
 def entries_of(units: Units) -> list[Entry]:
-    """Units as the model has them."""
-    columns = ("due_ms", "sequence", "attempt", "topic_queue", "store_ms")
-    return [Entry(*row) for row in zip(*(units[name].tolist() for name in columns), strict=True)]
+    """Units as the model has them: a first release is one, also of what was moved."""
+    names = ("due_ms", "sequence", "attempt", "topic_queue", "store_ms")
+    columns = [units[name].tolist() for name in names]
+    columns[2] = np.maximum(units["attempt"], 1).tolist()
+    return [Entry(*row) for row in zip(*columns, strict=True)]
 
 
 def check_views(views: Views, model: LogModel) -> None:
@@ -41,6 +44,19 @@ def check_views(views: Views, model: LogModel) -> None:
         assert {at for at in kept if window.is_resolved(at)} == resolved
     assert sum(len(one) > 0 for one in model.resolved.values()) == len(views.acks.items())
     _check_sequences(views, model)
+    _check_moved(views, model)
+
+
+def _check_moved(views: Views, model: LogModel) -> None:
+    """What was moved is known, as far as an entry of it lies ahead."""
+    known = {key: one for key, one in model.moved.items() if (one[1], key) > model.cursor}
+    every = np.array(sorted(model.moved), np.uint64)
+    rows = views.moved.find(every)
+    found = dict(zip(every.tolist(), rows.due_ms.tolist(), strict=True))
+    for sequence, (due_ms, _) in known.items():
+        wanted = AT_ONCE_MS if sequence in model.leaving else due_ms
+        assert found[sequence] == wanted
+    assert views.moved.count == int(rows.are_moved.sum()) >= len(known)
 
 
 def _check_queue(views: Views, number: int, expected: list[Entry], model: LogModel) -> None:

@@ -327,9 +327,10 @@ class ShardWorld(ShardProposals):
         for position, (unit, blob) in zip(positions.tolist(), split(delivery), strict=True):
             entry = self.model.queues[queue][position]
             assert int(unit["sequence"]) == entry.sequence
-            assert int(unit["attempt"]) == entry.attempt <= ATTEMPTS_MAX
+            assert max(1, int(unit["attempt"])) == entry.attempt <= ATTEMPTS_MAX
             due_ms = self.model.messages[entry.sequence]
-            assert max(due_ms, entry.release_ms) <= self.now_ms, "early"
+            moved_ms, _ = self.model.moved.get(entry.sequence, (due_ms, due_ms))
+            assert max(moved_ms, entry.release_ms) <= self.now_ms, "early"
             assert blob == self.meta_of(due_ms) + body_of(due_ms), "not what was published"
             assert queue not in QUEUES or self._matches(due_ms), "not what the group wants"
             self.seen.add(entry.sequence)

@@ -329,8 +329,9 @@ class _Writer:
             for at in range(0, len(found), _CANCELLED_AT_ONCE):
                 part = found[at : at + _CANCELLED_AT_ONCE]
                 rows = np.zeros(len(part), CANCEL_ROW)
-                rows["due_ms"], rows["sequence"] = part["due_ms"], part["sequence"]
-                rows["epoch"] = views.epochs_of(np.ascontiguousarray(part["sequence"]))
+                sequences = np.ascontiguousarray(part["sequence"])
+                rows["due_ms"] = views.sequences.read_many(sequences)[0]
+                rows["sequence"], rows["epoch"] = sequences, views.epochs_of(sequences)
                 self.append(RecordBatch(build_rows(Kind.CANCEL, rows)))
                 (outcomes,) = self.settle()
                 count += int(np.count_nonzero(outcomes == np.uint8(CancelOutcome.CANCELLED)))
@@ -347,8 +348,7 @@ class _Writer:
         while not scan.is_done:
             for units in scan.step(_SCANNED_AT_ONCE):
                 # What a group gave back was released before, and is the group's to acknowledge.
-                first = units["attempt"] == 1
-                first &= ~views.tombstones.contains(np.ascontiguousarray(units["sequence"]))
+                first = (units["attempt"] <= 1) & views.are_live(units)
                 yield pick(units, first)
 
     def set_pause(self, *, is_paused: bool) -> None:

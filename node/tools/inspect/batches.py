@@ -146,6 +146,7 @@ _DESCRIBERS: Final[dict[int, Callable[[RecordBatch], str]]] = {
     Kind.PUBLISH: _describe_publish,
     Kind.DISPATCH: _describe_dispatch,
     Kind.CANCEL: _describe_rows,
+    Kind.RESCHEDULE: _describe_rows,
     Kind.RESOLVE: _describe_rows,
     Kind.TRIM: _describe_rows,
     Kind.EXPIRE: _describe_rows,

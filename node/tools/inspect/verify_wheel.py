@@ -26,6 +26,7 @@ from node.tools.inspect.report import READ_ERRORS, Report
 from node.tools.inspect.wheel import WHEEL, open_run
 from storage.files.disk import File
 from storage.files.file_header import FILE_HEADER_BYTES, FileType
+from storage.views.moved import Moved
 from storage.views.unit import Units, count_to, is_sorted, join
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run import Run
@@ -149,7 +150,8 @@ def verify_wheel(
     """Verify everything in the wheel's folder that the manifest names."""
     _verify_delay_logs(files, manifest, report)
     blobs = Blobs(files, log_start)
-    pending = 0
+    pending, moved = 0, Moved(manifest.moved)
+    moved_here = [np.empty(0, np.uint64)]
     chains = [Chain(manifest, level) for level in range(len(SLOTS))]
     try:
         cancelled = Cancelled(files, manifest)
@@ -167,10 +169,14 @@ def verify_wheel(
                 blobs.verify(units, path, report)
                 ahead = units[count_to(units, manifest.cursor.due_ms, manifest.cursor.sequence) :]
                 if cancelled is not None:
-                    pending += int((~cancelled.contains(ahead["sequence"])).sum())
+                    ahead = ahead[~cancelled.contains(ahead["sequence"])]
+                    ahead, current = _live(ahead, moved)
+                    pending += len(ahead)
+                    moved_here.append(current)
             run.close()
     finally:
         blobs.close()
+    pending += len(np.unique(np.concatenate(moved_here)))
     if report.is_good and cancelled is not None and pending != manifest.pending_count:
         report.damaged(
             files.path(WHEEL),
@@ -178,6 +184,17 @@ def verify_wheel(
             f"the runs hold {pending} pending messages, and the manifest counts"
             f" {manifest.pending_count}",
         )
+
+
+def _live(units: Units, moved: Moved) -> tuple[Units, NDArray[np.uint64]]:
+    """(units of messages that were not moved, or were given back; sequences of other live ones).
+
+    Several live entries may be of one message: it was moved away and back.
+    """
+    rows = moved.find(np.ascontiguousarray(units["sequence"]))
+    is_first = rows.are_moved & (units["attempt"] <= 1)
+    is_current = is_first & (units["attempt"] == 0) & (units["due_ms"] == rows.due_ms)
+    return units[~is_first], units["sequence"][is_current]
 
 
 def _verify_delay_logs(files: ShardFiles, manifest: Checkpoint, report: Report) -> None:

@@ -20,6 +20,7 @@ from storage.files.file_header import FileHeader, FileType
 from storage.queues.consume_queues import folder_name
 from storage.queues.mapped_chunks import NAME_END as CHUNK_SUFFIX
 from storage.queues.queue_chunk import ENTRIES_AT, Seal, find_seal, seal_position
+from storage.views.moved import AT_ONCE_MS, unpack_rows
 from storage.views.unit import UNIT, UNIT_BYTES, Units
 
 QUEUES: Final = "queues"
@@ -80,12 +81,21 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
         report.remark(f"{path}: there was no checkpoint yet")
         return
     cursor = {f"cursor_{name}": value for name, value in _row(manifest.cursor).items()}
-    whole = {**_row(manifest), **cursor}
+    moved = unpack_rows(manifest.moved)
+    whole = {**_row(manifest), "moved": len(moved), **cursor}
     report.add("checkpoint", path, [{"field": name, "value": whole[name]} for name in whole])
     for name in ("topics", "groups", "subscriptions", "epochs", "acks", "producers"):
         rows = [_row(one) for one in getattr(manifest, name)]
         if rows:
             report.add(f"checkpoint: {name}", path, rows)
+    if len(moved):
+        report.add("checkpoint: moved", path, map(_moved_row, moved.tolist()))
+
+
+def _moved_row(row: tuple[int, int, int]) -> Row:
+    sequence, due_ms, last_due_ms = row
+    due = "released" if due_ms == AT_ONCE_MS else instant(due_ms)
+    return {"sequence": sequence, "due": due, "last_due": instant(last_due_ms)}
 
 
 def _row(message: Message) -> Row:

@@ -120,7 +120,7 @@ def _proven(units: Units, topic_queue: int, evidence: Evidence) -> NDArray[np.bo
     sizes = units["body_len"].astype(np.int64) + units["meta_len"]
     last_ms = max(evidence.store_ms, evidence.cursor.due_ms)
     right: NDArray[np.bool_] = units["topic_queue"] == topic_queue
-    right &= (units["attempt"] > 0) & (sizes <= LOG_BATCH_BYTES_MAX)
+    right &= sizes <= LOG_BATCH_BYTES_MAX
     right &= (units["store_ms"] <= last_ms) & (units["due_ms"] <= last_ms)
     right &= evidence.sequences.agree(units)
     chosen = np.flatnonzero(right)

@@ -13,6 +13,7 @@ from node.tools.repair.small_files import mend_small
 from storage.files.file_header import FILE_HEADER_BYTES, FileType
 from storage.views import sequence_index, tombstones
 from storage.views.bit_pages import PAGE_BITS_LOG2, PAGE_BYTES
+from storage.views.moved import Moved
 from storage.views.sequence_index import BLOCK_BYTES, BLOCK_ENTRIES, CHUNK_BLOCKS, SlotState
 from storage.views.unit import Units
 
@@ -26,6 +27,8 @@ class Sequences:
     entries: NDArray[np.uint64]
     """As storage/views/sequence_index.py has them; index is the sequence."""
     cancelled: NDArray[np.bool_]
+    moved: Moved
+    """Messages that were moved to another due time."""
 
     def agree(self, units: Units) -> NDArray[np.bool_]:
         """bool[n]: the sequence exists; its due time is the unit's, if it was never given back."""
@@ -34,7 +37,7 @@ class Sequences:
         entries = self.entries[np.where(known, units["sequence"], 0)] if count else np.uint64(0)
         is_due = (entries >> np.uint64(2)) == units["due_ms"].astype(np.uint64)
         known &= (entries & np.uint64(3)) != SlotState.REJECTED
-        agreed: NDArray[np.bool_] = known & (is_due | (units["attempt"] > 1))
+        agreed: NDArray[np.bool_] = known & (is_due | (units["attempt"] != 1))
         return agreed
 
     def due_ms(self, sequences: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -46,6 +49,8 @@ class Sequences:
         """Sequences that were put into the wheel, and neither released nor cancelled, ascending."""
         due = (self.entries >> np.uint64(2)).view(np.int64)
         numbers = np.arange(len(due), dtype=np.uint64)
+        moved = self.moved.find(numbers)
+        due = np.where(moved.are_moved, moved.due_ms, due)
         ahead = (due > after.due_ms) | ((due == after.due_ms) & (numbers > after.sequence))
         ahead &= (self.entries & np.uint64(3)) == SlotState.WHEEL
         found: NDArray[np.uint64] = numbers[ahead & ~self.cancelled]
@@ -57,6 +62,9 @@ class Sequences:
         ahead = (due > after.due_ms) | ((due == after.due_ms) & (sequences > after.sequence))
         known = np.minimum(sequences, max(0, len(self.cancelled) - 1))
         gone = self.cancelled[known] if len(self.cancelled) else np.zeros(len(units), np.bool_)
+        moved = self.moved.find(np.ascontiguousarray(sequences))
+        is_current = (units["attempt"] == 0) & (due == moved.due_ms)
+        gone = gone | (moved.are_moved & (units["attempt"] <= 1) & ~is_current)
         found: NDArray[np.bool_] = ahead & ~gone
         return found
 
@@ -92,7 +100,7 @@ def read_sequences(place: ShardPlace, manifest: Checkpoint) -> tuple[Sequences, 
     if tombs is not None:
         images.append(tombs)
         bad = bad if is_sound else tombs.path
-    return Sequences(entries, cancelled), images, bad
+    return Sequences(entries, cancelled, Moved(manifest.moved)), images, bad
 
 
 def _read_tombstones(

@@ -238,7 +238,11 @@ class _Look:
                 chosen = (missing[first:last] - np.uint64(header.base_sequence)).astype(np.int64)
                 parts.append(units_of(catalog, batch)[chosen])
         units = join(parts)
-        return sort_by_key(units[self._sequences.agree(units)])
+        units = units[self._sequences.agree(units)]
+        moved = self._sequences.moved.find(np.ascontiguousarray(units["sequence"]))
+        units["due_ms"][moved.are_moved] = moved.due_ms[moved.are_moved]
+        units["attempt"][moved.are_moved] = 0
+        return sort_by_key(units)
 
     def _name(
         self,

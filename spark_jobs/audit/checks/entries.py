@@ -242,7 +242,12 @@ def _difference(name: str, mine: int, theirs: int) -> str:
 def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
     """Compare the sets of messages of pieces that are not the same, all of a stretch together."""
     wanted = np.concatenate([part.rows["sequence"] for part, _ in odd])
-    attempts = np.concatenate([_attempts(part) for part, _ in odd])
+    attempts = np.concatenate(
+        [
+            np.ones(len(part.rows), np.uint32) if part.attempts is None else part.attempts
+            for part, _ in odd
+        ]
+    )
     found = np.concatenate([_units(piece)["sequence"] for _, piece in odd])
     tries = np.concatenate([_tries(part, piece) for part, piece in odd])
     mine, theirs = _paired(_keys(wanted, attempts), _keys(found, tries))
@@ -301,8 +306,9 @@ def _tell_apart(odd: list[tuple[Slice, Piece]], diff: EntryDiff) -> None:
 
 
 def _attempts(part: Slice) -> Array:
+    """What entries must say of it: of a message that was moved, 0 at its first release."""
     if part.attempts is None:
-        return np.ones(len(part.rows), np.uint32)
+        return np.uint32(1) - part.rows["was_moved"]
     return part.attempts
 
 

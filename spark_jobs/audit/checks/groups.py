@@ -243,7 +243,7 @@ def sum_up(
             if first < len(queue.entries):
                 ages.append(max(queue.entries[first].due_ms, queue.entries[first].store_ms))
             for one in queue.entries:
-                attempts[one.attempt] = attempts.get(one.attempt, 0) + 1
+                attempts[one.tried] = attempts.get(one.tried, 0) + 1
         retry_queue = subscription.retry_topic_id << 8
         pending = sum(
             1 for one in retries.scheduled if one.topic_queue == retry_queue and one.end >= FOREVER
@@ -304,7 +304,7 @@ def dead_letters(retries: Retries, line: Timeline, shard: int) -> list[Finding]:
             topic=line.name_of(one.unit.origin_topic),
             due_ms=one.unit.due_ms,
             detail=f"given up by group {line.group_names.get(one.group_id, one.group_id)}"
-            f" at attempt {one.unit.attempt}",
+            f" at attempt {one.unit.tried}",
         )
         for one in retries.dead
     ]

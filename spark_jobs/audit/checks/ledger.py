@@ -3,6 +3,7 @@
     void        (rejected) of a refused request, or of a topic that was not there
     at once     due_ms <= store_ms, or key <= cursor at its place in the log
     cancelled   by a CANCEL behind it, in front of the DISPATCH that reaches its key
+    moved       by a RESCHEDULE there: its key is another one from then on; or it is released by it
     released    by the first DISPATCH that reaches its key
     discarded   that DISPATCH came when its topic was deleted
     pending     no DISPATCH has reached it
@@ -14,7 +15,7 @@ puts them in order (`audit_releases`).
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,10 @@ from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.dispatch import DispatchTable
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX, OVERDUE, LateSums, late_rows
+from spark_jobs.audit.facts.records import MOVE
 from spark_jobs.audit.facts.requests import RejectedRanges
 from spark_jobs.audit.facts.result import BIN_COUNT, lateness_bins
-from spark_jobs.audit.facts.sums import HourSums, Sparse, hash_units, sparse_counts
+from spark_jobs.audit.facts.sums import HourSums, Sparse, hash_units, sparse_counts, tries_of
 from spark_jobs.logs.block_table import BlockTable
 from spark_jobs.logs.sequence_reader import IndexCopy, IndexPart
 from storage.views.sequence_index import SlotState
@@ -44,10 +46,12 @@ RELEASE: Final = np.dtype(
         ("place", "<u8"),
         ("topic_queue", "<u4"),
         ("facts", "<u4"),
+        ("was_moved", "<u4"),
     ]
 )
 """A first release: the record that did it, the message, the offset at which its metadata begins,
-and a hash over what else its queue entry must say (`audit_sums.hash_units`)."""
+a hash over what else its queue entry must say (`audit_sums.hash_units`), and 1 where it was moved
+to that due time: then the entry's attempt is 0."""
 BY_DISPATCH: Final = np.uint64(1)
 """Added to the offset of a release by a DISPATCH (offsets are multiples of 8): such a record
 releases in the order of keys, and a PUBLISH in that of sequences."""
@@ -89,6 +93,8 @@ class LedgerPlan:
     """Of the audited log's last record: what is pending then may be late, too; -1: not known."""
     indexes: tuple[IndexCopy, ...] = ()
     """The replicas' sequence indexes."""
+    moves: Array = field(default_factory=lambda: np.empty(0, MOVE))
+    """`audit_records.MOVE`, by sequence, then offset, then row."""
 
 
 @dataclass
@@ -130,12 +136,29 @@ class LedgerPart:
         self.indexes.merge(other.indexes)
 
 
+TAKEN: Final = np.dtype([("at", "<i8"), ("offset", "<u8"), ("due_ms", "<i8")])
+"""A message (its ordinal) was moved by the record at an offset, to be due then."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """How the messages of a piece were moved."""
+
+    first_due_ms: I64
+    """int64[n]: when each was to be due as it was published."""
+    at_once: NDArray[np.bool_]
+    """bool[n]: which were released by the record that moved them."""
+    taken: Array
+    """TAKEN[m], of each message in the order of the log."""
+
+
 @dataclass(frozen=True)
 class Messages:
     """The messages of some PUBLISH batches, and what became of them. All arrays of one length."""
 
     sequence: Array
     due_ms: I64
+    """When it is due, or was, after all that moved it."""
     store_ms: I64
     offset: Array
     topic_queue: Array
@@ -147,6 +170,35 @@ class Messages:
     facts: Array
     place: Array
     """uint64: offset of the log at which its metadata begins, and then its body."""
+    moves: Moves
+
+    def due_at(self, applied: int) -> I64:
+        """int64[n]: when each was due as of an offset of the log."""
+        moved = self.moves.taken
+        if not len(moved):
+            return self.due_ms
+        due = self.moves.first_due_ms.copy()
+        before = moved[moved["offset"] < np.uint64(applied)]
+        due[before["at"]] = before["due_ms"]  # the last one stays
+        return due
+
+    def tries_at(self, applied: int) -> Array | None:
+        """uint64[n]: as `tries_of` of what was in the wheel at an offset; None: of all it is 0."""
+        moved = self.moves.taken
+        if not len(moved):
+            return None
+        found = np.zeros(len(self.due_ms), np.uint64)
+        at = moved["at"][moved["offset"] < np.uint64(applied)]
+        queues = self.topic_queue[at]
+        found[at] = tries_of(np.zeros(len(at), np.uint32), queues >> QUEUE_BITS, queues)
+        return found
+
+    def were_pending(self, applied: int) -> NDArray[np.bool_]:
+        """bool[n]: which were in the wheel at an offset of the log."""
+        at = np.uint64(applied)
+        found: NDArray[np.bool_] = (self.offset < at) & (self.end >= at)
+        found &= (self.state >= CANCELLED) | self.moves.at_once
+        return found
 
 
 def find_states(table: BlockTable, plan: LedgerPlan) -> Messages:
@@ -175,8 +227,11 @@ def find_states(table: BlockTable, plan: LedgerPlan) -> Messages:
         state[late] = DISCARDED
     rejected = plan.rejected.contains(sequence) | (died < offset) | (born > offset)
     state[rejected] = REJECTED
+    due = due.copy() if len(plan.moves) else due
+    played = _Played(sequence, due, offset, reached, state, end, died)
+    moves = _move(plan, played)
     if len(plan.cancels):
-        _cancel(plan, sequence, due, reached, state, end, offset)
+        _cancel(plan, played, np.unique(moves.taken["at"]))
     facts = hash_units(
         _genes(table, plan, topic),
         messages.column("crc"),
@@ -185,7 +240,129 @@ def find_states(table: BlockTable, plan: LedgerPlan) -> Messages:
     )
     starts = table.headers["offset"][batches] - table.at[batches].astype(np.uint64)
     place = messages.column("blob_at").astype(np.uint64) + np.repeat(starts, counts)
-    return Messages(sequence, due, store, offset, queue, state, end, reached, facts, place)
+    return Messages(sequence, due, store, offset, queue, state, end, reached, facts, place, moves)
+
+
+class _Played(NamedTuple):
+    """What became of some messages, so far; the last arrays are changed."""
+
+    sequence: Array
+    due: I64
+    offset: Array
+    reached: I64
+    state: NDArray[np.uint8]
+    end: Array
+    died: Array
+    """uint64[n]: when the topic of each went."""
+
+    def find(self, sequences: Array) -> tuple[I64, NDArray[np.bool_]]:
+        """(ordinals of messages of some sequences, which of them are among these messages)."""
+        mine = self.sequence
+        order = None if (mine[1:] > mine[:-1]).all() else np.argsort(mine, kind="stable")
+        ascending = mine if order is None else mine[order]
+        at = np.minimum(np.searchsorted(ascending, sequences), len(mine) - 1)
+        at = at if order is None else order[at]
+        return at, mine[at] == sequences
+
+
+def _rows_about(rows: Array, played: _Played) -> Array:
+    """Those of some rows, by sequence, that may be about these messages."""
+    if not len(played.sequence) or not len(rows):
+        return rows[:0]
+    low = int(np.searchsorted(rows["sequence"], played.sequence.min(), "left"))
+    high = int(np.searchsorted(rows["sequence"], played.sequence.max(), "right"))
+    return rows[low:high]
+
+
+def _epochs_of(plan: LedgerPlan, sequences: Array) -> Array:
+    at = np.searchsorted(plan.epoch_sequences, sequences, "right")
+    return np.concatenate((np.zeros(1, np.uint32), plan.epoch_numbers))[at]
+
+
+_EVENT: Final = np.dtype(
+    [
+        ("at", "<i8"),
+        ("offset", "<u8"),
+        ("row", "<u4"),
+        ("store_ms", "<i8"),
+        ("new_due_ms", "<i8"),
+        ("is_cancel", "?"),
+    ]
+)
+
+
+def _events(plan: LedgerPlan, played: _Played) -> Array:
+    """_EVENT[m]: what RESCHEDULE and CANCEL say of messages that the former name, in log order."""
+    moves = _rows_about(plan.moves, played)
+    if not len(moves):
+        return np.empty(0, _EVENT)
+    movers = np.unique(moves["sequence"])
+    cancels = _rows_about(plan.cancels, played)
+    cancels = cancels[np.isin(cancels["sequence"], movers)]
+    parts = []
+    for rows, is_cancel in ((moves, False), (cancels, True)):
+        at, is_right = played.find(rows["sequence"])
+        is_right &= played.due[at] == rows["due_ms"]
+        is_right &= _epochs_of(plan, rows["sequence"]) == rows["epoch"]
+        is_right &= played.offset[at] < rows["offset"]
+        found = np.zeros(int(is_right.sum()), _EVENT)
+        found["at"], found["offset"] = at[is_right], rows["offset"][is_right]
+        found["is_cancel"] = is_cancel
+        if not is_cancel:
+            for name in ("row", "store_ms", "new_due_ms"):
+                found[name] = rows[name][is_right]
+        parts.append(found)
+    events = np.concatenate(parts)
+    return events[np.lexsort((events["row"], events["offset"], events["at"]))]
+
+
+def _move(plan: LedgerPlan, played: _Played) -> Moves:
+    """Move what was moved: the first event of each message, then the second of each, and so on."""
+    at_once = np.zeros(len(played.due), np.bool_)
+    events = _events(plan, played)
+    if not len(events):
+        return Moves(played.due, at_once, np.empty(0, TAKEN))
+    first_due = played.due.copy()
+    is_over = np.zeros(len(first_due), np.bool_)
+    starts = np.flatnonzero(np.concatenate(([True], events["at"][1:] != events["at"][:-1])))
+    ranks = np.arange(len(events)) - np.repeat(starts, np.diff(starts, append=len(events)))
+    taken = [np.empty(0, TAKEN)]
+    for rank in range(int(ranks.max()) + 1):
+        some = events[ranks == rank]
+        at = some["at"]
+        is_open = ~is_over[at] & np.isin(played.state[at], (PENDING, RELEASED, DISCARDED))
+        is_open &= played.reached[at] >= plan.dispatch.before(some["offset"])
+        some = some[is_open]
+        cancels, moves = some[some["is_cancel"]], some[~some["is_cancel"]]
+        played.state[cancels["at"]], played.end[cancels["at"]] = CANCELLED, cancels["offset"]
+        is_over[cancels["at"]] = True
+        _move_once(plan, played, moves, at_once)
+        is_over[moves["at"]] = at_once[moves["at"]] | is_over[moves["at"]]
+        rows = np.zeros(len(moves), TAKEN)
+        rows["at"], rows["offset"] = moves["at"], moves["offset"]
+        rows["due_ms"] = played.due[moves["at"]]
+        taken.append(rows)
+    at_once &= played.state == AT_ONCE
+    return Moves(first_due, at_once, np.concatenate(taken))
+
+
+def _move_once(plan: LedgerPlan, played: _Played, moves: Array, at_once: NDArray[np.bool_]) -> None:
+    """Move each of some messages once; marks those that the record releases, or throws away."""
+    at, dispatch = moves["at"], plan.dispatch
+    due = np.maximum(moves["new_due_ms"], moves["store_ms"])
+    reached = dispatch.reaching(due, played.sequence[at])
+    leaves = (due <= moves["store_ms"]) | (reached < dispatch.before(moves["offset"]))
+    state = np.full(len(at), PENDING, np.uint8)
+    end = np.full(len(at), NEVER, np.uint64)
+    is_reached = ~leaves & (reached < len(dispatch))
+    state[is_reached] = RELEASED
+    if len(dispatch):
+        end[is_reached] = dispatch.offset[reached[is_reached]]
+    state[leaves], end[leaves] = AT_ONCE, moves["offset"][leaves]
+    state[(leaves | is_reached) & (played.died[at] < end)] = DISCARDED
+    played.due[at], played.reached[at] = due, reached
+    played.state[at], played.end[at] = state, end
+    at_once[at] = leaves
 
 
 def _genes(table: BlockTable, plan: LedgerPlan, topic: Array) -> Array:
@@ -210,40 +387,28 @@ def _batches_of(batch: I64) -> tuple[I64, I64]:
     return batch[firsts], np.diff(firsts, append=len(batch))
 
 
-def _cancel(
-    plan: LedgerPlan,
-    sequence: Array,
-    due: I64,
-    reached: I64,
-    state: NDArray[np.uint8],
-    end: Array,
-    offset: Array,
-) -> None:
-    """Mark what was cancelled: the first row that comes before the message's release counts."""
-    if not len(sequence):
-        return
-    low = int(np.searchsorted(plan.cancels["sequence"], sequence.min(), "left"))
-    high = int(np.searchsorted(plan.cancels["sequence"], sequence.max(), "right"))
-    rows = plan.cancels[low:high]
+def _cancel(plan: LedgerPlan, played: _Played, moved: I64) -> None:
+    """Mark what was cancelled: the first row that comes before the message's release counts.
+
+    Of messages that were moved that is done already.
+    """
+    rows = _rows_about(plan.cancels, played)
     if not len(rows):
         return
-    order = None if (sequence[1:] > sequence[:-1]).all() else np.argsort(sequence, kind="stable")
-    ascending = sequence if order is None else sequence[order]
-    at = np.minimum(np.searchsorted(ascending, rows["sequence"]), len(sequence) - 1)
-    at = at if order is None else order[at]
-    epoch_at = np.searchsorted(plan.epoch_sequences, rows["sequence"], "right")
-    epochs = np.concatenate((np.zeros(1, np.uint32), plan.epoch_numbers))[epoch_at]
+    at, is_there = played.find(rows["sequence"])
     counts = (
-        (sequence[at] == rows["sequence"])
-        & (due[at] == rows["due_ms"])
-        & (epochs == rows["epoch"])
-        & (offset[at] < rows["offset"])
-        & np.isin(state[at], (PENDING, RELEASED, DISCARDED))
-        & (reached[at] >= plan.dispatch.before(rows["offset"]))
+        is_there
+        & (played.due[at] == rows["due_ms"])
+        & (_epochs_of(plan, rows["sequence"]) == rows["epoch"])
+        & (played.offset[at] < rows["offset"])
+        & np.isin(played.state[at], (PENDING, RELEASED, DISCARDED))
+        & (played.reached[at] >= plan.dispatch.before(rows["offset"]))
     )
+    if len(moved):
+        counts &= ~np.isin(at, moved)
     chosen, when = at[counts][::-1], rows["offset"][counts][::-1]
-    state[chosen] = CANCELLED
-    end[chosen] = when  # rows go by offset, and the first one is stored last
+    played.state[chosen] = CANCELLED
+    played.end[chosen] = when  # rows go by offset, and the first one is stored last
 
 
 def tally(found: Messages, plan: LedgerPlan) -> tuple[LedgerPart, dict[int, Array]]:
@@ -296,8 +461,10 @@ def index_entries(found: Messages) -> NDArray[np.uint64]:
     """uint64[n]: what a node's sequence index must say of each message."""
     state = np.full(len(found.state), SlotState.WHEEL, np.uint64)
     state[found.state == REJECTED] = SlotState.REJECTED
-    state[found.state == AT_ONCE] = SlotState.RELEASED_AT_APPLY
-    entries: NDArray[np.uint64] = (found.due_ms.astype(np.uint64) << np.uint64(2)) | state
+    at_once = (found.state == AT_ONCE) & ~found.moves.at_once
+    state[at_once] = SlotState.RELEASED_AT_APPLY
+    due = found.moves.first_due_ms.astype(np.uint64)
+    entries: NDArray[np.uint64] = (due << np.uint64(2)) | state
     return entries
 
 
@@ -330,14 +497,14 @@ def _lateness(topic: I64, hour: I64, bins: I64) -> Sparse:
 
 def _in_wheel(found: Messages, applied: int) -> HourSums:
     """Sums over the messages that were pending at an applied offset."""
-    at = np.uint64(applied)
-    chosen = (found.offset < at) & (found.end >= at) & (found.state >= CANCELLED)
+    chosen, tries = found.were_pending(applied), found.tries_at(applied)
     return HourSums.of(
-        found.due_ms[chosen],
+        found.due_at(applied)[chosen],
         found.sequence[chosen],
         found.store_ms[chosen],
         found.topic_queue[chosen],
         found.facts[chosen],
+        None if tries is None else tries[chosen],
     )
 
 
@@ -358,6 +525,11 @@ def _releases(found: Messages, plan: LedgerPlan, part: LedgerPart) -> dict[int, 
     for name in ("due_ms", "sequence", "store_ms", "place", "topic_queue", "facts"):
         column = getattr(found, name)
         rows[name] = column if every else column[out]
+    rows["was_moved"] = 0
+    if len(found.moves.taken):
+        moved = np.zeros(len(out), np.uint32)
+        moved[found.moves.taken["at"]] = 1
+        rows["was_moved"] = moved[out]
     bucket = np.searchsorted(plan.bucket_edges, rows["offset"], "right").astype(np.uint16)
     if not len(rows):
         return {}

@@ -99,7 +99,7 @@ def sum_entries(task: PartialTask) -> PartialPart:
 
 
 def _sum_units(units: Units, first_sequence: int) -> SetSum:
-    chosen = (units["sequence"] >= np.uint64(first_sequence)) & (units["attempt"] == 1)
+    chosen = (units["sequence"] >= np.uint64(first_sequence)) & (units["attempt"] <= 1)
     found = units[chosen]
     value = hash_rows(
         found["due_ms"],

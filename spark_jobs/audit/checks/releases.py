@@ -277,5 +277,6 @@ def named(one: Slice, index: Array, low: I64, high: I64) -> Array:
         found[name] = rows[name]
     found["offset"] = rows["offset"] & ~BY_DISPATCH
     found["origin_queue"] = rows["topic_queue"] if one.origins is None else one.origins[at] << 8
-    found["attempt"] = 1 if one.attempts is None else one.attempts[at]
+    firsts = np.uint32(1) - one.rows["was_moved"][at]
+    found["attempt"] = firsts if one.attempts is None else one.attempts[at]
     return found

@@ -40,6 +40,11 @@ class Unit(NamedTuple):
     place: int
     """Offset of the log at which the message lies; a delay log may have it by now."""
 
+    @property
+    def tried(self) -> int:
+        """How often it was released: the first time `attempt` is 0 where it was moved before."""
+        return max(1, self.attempt)
+
 
 class Scheduled(NamedTuple):
     """A retry that went into the wheel."""
@@ -241,17 +246,17 @@ class _Follower:
         if not units or group is None:
             return
         gives_up = int(row["outcome"]) == Outcome.DEAD
-        dead = [one for one in units if gives_up or one.attempt >= group.attempts_max]
+        dead = [one for one in units if gives_up or one.tried >= group.attempts_max]
         if dead:
             letters = self._queue(int(group.dead_letter_topic_id) << 8, offset)
             letters.entries += dead
             letters.offsets += [offset] * len(dead)
             self.found.dead += [Dead(group_id, topic_id, offset, one) for one in dead]
-        again = [one for one in units if not gives_up and one.attempt < group.attempts_max]
+        again = [one for one in units if not gives_up and one.tried < group.attempts_max]
         self.found.retried[group_id, topic_id] += len(again)
         if again:
             due_ms = int(row["retry_due_ms"])
-            again = [one._replace(due_ms=due_ms, attempt=one.attempt + 1) for one in again]
+            again = [one._replace(due_ms=due_ms, attempt=one.tried + 1) for one in again]
             self._schedule(again, int(subscription.retry_topic_id) << 8, row, offset)
 
     def _redrive(self, letters: list[Unit], row: Array, offset: int) -> None:

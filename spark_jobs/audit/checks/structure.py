@@ -15,7 +15,7 @@ from spark_jobs.logs.block_table import TORN_TAIL, UNKNOWN_KIND, UNKNOWN_VERSION
 from spark_jobs.logs.ranges import SegmentRange
 from spark_jobs.logs.replica import ERROR, INFO
 
-FEATURE_LEVEL: Final = 4
+FEATURE_LEVEL: Final = 5
 """The newest semantics of records that this audit knows."""
 _NAMES: Final = {
     TORN_TAIL: "log-torn-tail",
@@ -116,7 +116,16 @@ def cut_facts(facts: LogFacts, offset: int) -> LogFacts:
     """The facts of the log below an offset."""
     arrays = {
         name: getattr(facts, name)[getattr(facts, name)["offset"] < offset]
-        for name in ("dispatches", "cancels", "resolves", "trims", "expires", "floors", "requests")
+        for name in (
+            "dispatches",
+            "cancels",
+            "moves",
+            "resolves",
+            "trims",
+            "expires",
+            "floors",
+            "requests",
+        )
     }
     return replace(
         facts,

@@ -26,6 +26,7 @@ from spark_jobs.logs.tombstone_reader import Marks, plan_marks, read_marks
 from spark_jobs.runtime.paths import open_disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
 from storage.views.bit_pages import BitPages
+from storage.views.moved import Moved
 from storage.views.unit import Units, pick
 from timewheel.run import Run, open_run
 from timewheel.run_format import BLOCK_UNITS, delay_log_path
@@ -61,6 +62,8 @@ class WheelRange(NamedTuple):
     """Above 0: units of older messages, and retries, do not count."""
     delay_logs: tuple[tuple[int, int], ...] = ()
     """(number, bytes) of those that exist, by the manifest."""
+    moved: bytes = b""
+    """What was moved to another due time, by the manifest: as storage/views/moved.py packs it."""
 
     @property
     def path(self) -> str:
@@ -75,6 +78,9 @@ class WheelPart:
     units: int = 0
     """Pending ones."""
     sums: HourSums = field(default_factory=HourSums)
+    moved: list[Array] = field(default_factory=list)
+    """UNIT_ROW[n] each: entries of moved messages, which are not in `sums`. A message that was
+    moved back may have several, in different runs."""
     faults: list[tuple[str, str]] = field(default_factory=list)
     """(file, why): what could not be read."""
     lost: list[tuple[str, int, str]] = field(default_factory=list)
@@ -86,9 +92,27 @@ class WheelPart:
         """Take in what another one has."""
         self.units += other.units
         self.sums = self.sums.plus(other.sums)
+        self.moved += other.moved
         self.faults += other.faults
         self.lost += other.lost
         self.misled += other.misled
+
+    def settle_moved(self) -> None:
+        """All parts are together: sum up each moved message once."""
+        rows = np.unique(np.concatenate([np.empty(0, UNIT_ROW), *self.moved]))
+        self.moved = []
+        if len(rows):
+            self.units += len(rows)
+            self.sums = self.sums.plus(
+                HourSums.of(
+                    rows["due_ms"],
+                    rows["sequence"],
+                    rows["store_ms"],
+                    rows["topic_queue"],
+                    rows["facts"],
+                    rows["tries"],
+                )
+            )
 
 
 def plan_wheel(
@@ -121,6 +145,7 @@ def plan_wheel(
             copy.start_offset,
             first_sequence,
             tuple((one.delay_log_id, one.bytes) for one in manifest.delay_logs),
+            manifest.moved,
         )
         for run in manifest.runs
         for first in range(0, run.unit_count, _TASK)
@@ -131,7 +156,11 @@ def sum_wheel(where: WheelRange, cancelled: BitPages | None = None) -> WheelPart
     """Sum up one range. `cancelled`: its checkpoint's tombstones; None: they are read."""
     part = WheelPart()
     try:
-        for units in read_wheel(where, cancelled, misled=part.misled):
+        for found in read_wheel(where, cancelled, misled=part.misled):
+            part.lost += _lost_bodies(found, where)
+            was_moved = found["attempt"] == 0
+            part.moved.append(_rows_of(pick(found, was_moved)))
+            units = pick(found, ~was_moved) if was_moved.any() else found
             part.units += len(units)
             part.sums = part.sums.plus(
                 HourSums.of(
@@ -145,7 +174,6 @@ def sum_wheel(where: WheelRange, cancelled: BitPages | None = None) -> WheelPart
                     tries_of(units["attempt"], units["origin_topic"], units["topic_queue"]),
                 )
             )
-            part.lost += _lost_bodies(units, where)
     except (errors.HourwheelError, OSError) as error:
         file = error.params.get("file", "") if isinstance(error, errors.HourwheelError) else ""
         part.faults.append((file or where.path, str(error)))
@@ -234,6 +262,7 @@ def read_wheel(
     disk = open_disk(where.uri)
     if cancelled is None:
         cancelled = read_marks(disk, where.marks)
+    moved = Moved(where.moved)
     identity = Identity(bytes.fromhex(where.cluster), where.shard)
     run = open_run(disk, f"{where.folder}/wheel", identity, where.covers_first, where.run_id)
     with closing(run):
@@ -254,12 +283,20 @@ def read_wheel(
                 due, sequence = units["due_ms"], units["sequence"]
                 due_ms, last = where.cursor
                 ahead = (due > due_ms) | ((due == due_ms) & (sequence > np.uint64(last)))
-                ahead &= ~cancelled.contains(sequence)
+                ahead &= ~cancelled.contains(sequence) & ~_are_left(units, moved)
                 if where.first_sequence:
-                    ahead &= (sequence >= np.uint64(where.first_sequence)) & (units["attempt"] == 1)
+                    ahead &= (sequence >= np.uint64(where.first_sequence)) & (units["attempt"] <= 1)
                 yield units if ahead.all() else pick(units, ahead)
         if misled is not None:
             misled += [(where.path, why) for why in directories.faults]
+
+
+def _are_left(units: Units, moved: Moved) -> NDArray[np.bool_]:
+    """bool[n]: which units lie where their message was before it was moved away."""
+    rows = moved.find(np.ascontiguousarray(units["sequence"]))
+    is_there = (units["attempt"] == 0) & (units["due_ms"] == rows.due_ms)
+    found: NDArray[np.bool_] = rows.are_moved & (units["attempt"] <= 1) & ~is_there
+    return found
 
 
 def _own(run: Run, where: WheelRange) -> Iterator[tuple[int, int]]:
@@ -284,20 +321,30 @@ UNIT_ROW: Final = np.dtype(
 """All that a unit says, as `HourSums` sum it up."""
 
 
-def keys_of_hours(where: WheelRange, hours: list[int]) -> Array:
-    """UNIT_ROW[n]: the pending units of a range that are due in some hours."""
-    found = [np.empty(0, UNIT_ROW)]
+def _rows_of(units: Units) -> Array:
+    """UNIT_ROW[n] of n units."""
+    rows = np.zeros(len(units), UNIT_ROW)
+    for name in (*(UNIT_KEY.names or ()), "store_ms"):
+        rows[name] = units[name]
+    rows["facts"] = hash_units(
+        units["tag_gene"], units["crc"], units["body_len"], units["meta_len"]
+    )
+    rows["tries"] = tries_of(units["attempt"], units["origin_topic"], units["topic_queue"])
+    return rows
+
+
+def keys_of_hours(where: WheelRange, hours: list[int]) -> tuple[Array, Array]:
+    """(UNIT_ROW[n], UNIT_ROW[m]): the pending units of a range that are due in some hours.
+
+    The second are entries of moved messages, of which others may have the same.
+    """
+    found, moved = [np.empty(0, UNIT_ROW)], [np.empty(0, UNIT_ROW)]
     for units in read_wheel(where):
         chosen = units[np.isin(units["due_ms"] // HOUR_MS, hours)]
-        rows = np.zeros(len(chosen), UNIT_ROW)
-        for name in (*(UNIT_KEY.names or ()), "store_ms"):
-            rows[name] = chosen[name]
-        rows["facts"] = hash_units(
-            chosen["tag_gene"], chosen["crc"], chosen["body_len"], chosen["meta_len"]
-        )
-        rows["tries"] = tries_of(chosen["attempt"], chosen["origin_topic"], chosen["topic_queue"])
-        found.append(rows)
-    return np.concatenate(found)
+        was_moved = chosen["attempt"] == 0
+        found.append(_rows_of(pick(chosen, ~was_moved)))
+        moved.append(_rows_of(pick(chosen, was_moved)))
+    return np.concatenate(found), np.concatenate(moved)
 
 
 def unit_keys(rows: Array) -> Array:

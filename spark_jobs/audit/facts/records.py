@@ -23,6 +23,18 @@ DISPATCH: Final = np.dtype(
 CANCEL: Final = np.dtype(
     [("offset", "<u8"), ("sequence", "<u8"), ("due_ms", "<i8"), ("epoch", "<u4")]
 )
+MOVE: Final = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("store_ms", "<i8"),
+        ("sequence", "<u8"),
+        ("due_ms", "<i8"),
+        ("new_due_ms", "<i8"),
+        ("epoch", "<u4"),
+        ("row", "<u4"),
+    ]
+)
+"""A row of RESCHEDULE."""
 RESOLVE: Final = np.dtype(
     [
         ("offset", "<u8"),
@@ -61,6 +73,15 @@ def _cancels(headers: Array, rows: Array) -> Array:
     return found
 
 
+def _moves(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), MOVE)
+    found["offset"], found["store_ms"] = headers["offset"], headers["store_ms"]
+    for name in ("sequence", "due_ms", "new_due_ms", "epoch"):
+        found[name] = rows[name]
+    found["row"] = np.arange(len(rows))
+    return found
+
+
 def _resolves(headers: Array, rows: Array) -> Array:
     """RESOLVE rows; neighbours of one record that continue one another are one."""
     found = np.zeros(len(rows), RESOLVE)
@@ -96,6 +117,7 @@ def _floors(headers: Array, rows: Array) -> Array:
 ROW_BUILDERS: Final = {
     int(Kind.DISPATCH): _dispatches,
     int(Kind.CANCEL): _cancels,
+    int(Kind.RESCHEDULE): _moves,
     int(Kind.RESOLVE): _resolves,
     int(Kind.TRIM): _trims,
     int(Kind.EXPIRE): _trims,
@@ -104,6 +126,7 @@ ROW_BUILDERS: Final = {
 FIELDS: Final = {
     "dispatches": int(Kind.DISPATCH),
     "cancels": int(Kind.CANCEL),
+    "moves": int(Kind.RESCHEDULE),
     "resolves": int(Kind.RESOLVE),
     "trims": int(Kind.TRIM),
     "expires": int(Kind.EXPIRE),

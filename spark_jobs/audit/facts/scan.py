@@ -5,8 +5,8 @@ kinds every row, since they are what moves messages on:
 
     blocks      per MiB of the log: how many batches, and a sum of hashes over their headers. Both
                 CRCs of a batch are in its header, so equal sums of verified batches are equal bytes
-    facts       DISPATCH, CANCEL, RESOLVE, TRIM, EXPIRE rows, CONFIG and EPOCH_START blobs, and the
-                requests of producers; only of the node whose log the audit goes by
+    facts       DISPATCH, CANCEL, RESCHEDULE, RESOLVE, TRIM, EXPIRE rows, CONFIG and EPOCH_START
+                blobs, and the requests of producers; only of the node whose log the audit goes by
     edges       first and last batch, so that ranges can be put together
 """
 
@@ -25,6 +25,7 @@ from spark_jobs.audit.facts.records import (
     DISPATCH,
     FIELDS,
     FLOOR,
+    MOVE,
     RESOLVE,
     ROW_BUILDERS,
     TRIM,
@@ -89,6 +90,7 @@ class LogFacts:
     last: Edge | None = None
     dispatches: Array = field(default_factory=lambda: np.empty(0, DISPATCH))
     cancels: Array = field(default_factory=lambda: np.empty(0, CANCEL))
+    moves: Array = field(default_factory=lambda: np.empty(0, MOVE))
     resolves: Array = field(default_factory=lambda: np.empty(0, RESOLVE))
     trims: Array = field(default_factory=lambda: np.empty(0, TRIM))
     expires: Array = field(default_factory=lambda: np.empty(0, TRIM))

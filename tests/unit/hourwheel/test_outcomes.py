@@ -3,7 +3,13 @@ from enum import IntEnum
 import pytest
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 
-from hourwheel.outcomes import CancelOutcome, EventKind, MessageState, ReceiptOutcome
+from hourwheel.outcomes import (
+    CancelOutcome,
+    EventKind,
+    MessageState,
+    ReceiptOutcome,
+    RescheduleOutcome,
+)
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2
 
 
@@ -12,6 +18,7 @@ from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2
     [
         (CancelOutcome, broker_pb2.CancelOutcome, "CANCEL_OUTCOME_"),
         (ReceiptOutcome, consumer_pb2.ReceiptOutcome, "RECEIPT_OUTCOME_"),
+        (RescheduleOutcome, broker_pb2.RescheduleOutcome, "RESCHEDULE_OUTCOME_"),
         (MessageState, admin_pb2.MessageState, "MESSAGE_STATE_"),
         (EventKind, lookup_pb2.EventKind, "EVENT_KIND_"),
     ],

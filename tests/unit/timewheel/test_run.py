@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +8,11 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
 from storage.files.file_header import Identity
+from storage.views.unit import sort_by_key
 from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, IDENTITY, KeyPair, keyed, pairs_of, run_bytes, write_run
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS
+from timewheel.memtable import Memtable
 from timewheel.run import Run, open_run
 from timewheel.run_format import BLOCK_UNITS, run_path, unit_at
 
@@ -228,3 +231,60 @@ def test_pieces_when_compared_with_a_scan(
     found = [key for piece in pieces for key in piece]
     assert found == [key for key in own if key > after][: len(found)]
     assert [key for key in found if key <= to] == [key for key in own if after < key <= to]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_units_are_found_among_equal_keys_and_across_blocks(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = 5 * BLOCK_UNITS + 17
+    units = keyed(
+        [
+            (int(due), int(sequence))
+            for due, sequence in zip(
+                random.integers(0, 40, count) * HOUR_MS // 8,
+                random.integers(0, 60, count),
+                strict=True,
+            )
+        ]
+    )
+    units["attempt"] = random.integers(0, 3, count)
+    units = sort_by_key(units)
+    disk = SimulatedDisk()
+    write_run(disk, units)
+    run = Run(disk, PATH, IDENTITY)
+    due_ms = random.integers(0, 42, 900) * HOUR_MS // 8
+    sequences = random.integers(0, 62, 900).astype(np.uint64)
+    attempts = random.integers(0, 3, 900).astype(np.uint16)
+    there = {tuple(row) for row in units[["due_ms", "sequence", "attempt"]].tolist()}
+    wanted = [*zip(due_ms.tolist(), sequences.tolist(), attempts.tolist(), strict=True)]
+    here, found = run.find(due_ms, sequences, attempts)
+    assert sorted(here.tolist()) == [at for at, row in enumerate(wanted) if row in there]
+    rows = found[["due_ms", "sequence", "attempt"]].tolist()
+    assert [tuple(row) for row in rows] == [wanted[at] for at in here.tolist()]
+    table = Memtable(16)
+    for low in range(0, count, 200):  # what came since the last search is found as well
+        table.insert(units[low : low + 200])
+        among, _ = table.find(due_ms[:3], sequences[:3], attempts[:3])
+        known = {
+            tuple(row) for row in units[: low + 200][["due_ms", "sequence", "attempt"]].tolist()
+        }
+        assert among.tolist() == [at for at in range(3) if wanted[at] in known]
+    among, copies = table.find(due_ms, sequences, attempts)
+    assert sorted(among.tolist()) == sorted(here.tolist())
+    assert (copies["sequence"] == sequences[among]).all()
+
+
+def test_find_when_a_block_is_damaged_or_a_day_has_gone() -> None:
+    disk = SimulatedDisk()
+    write_run(disk, keyed([(at, at) for at in range(3 * BLOCK_UNITS)]))
+    raw = bytearray(run_bytes(disk))
+    raw[unit_at(BLOCK_UNITS) + 40] ^= 1
+    run = Run(disk_with(bytes(raw)), PATH, IDENTITY)
+    one = np.array([5], np.int64), np.array([5], np.uint64), np.array([1], np.uint16)
+    attempt = run.read(5, 6)["attempt"]
+    assert run.find(one[0], one[1], attempt)[0].tolist() == [0]
+    middle = BLOCK_UNITS + 5
+    with pytest.raises(errors.CorruptFile, match="block of units"):
+        run.find(np.array([middle]), np.array([middle], np.uint64), attempt)
+    run.cascaded_days.add(0)
+    assert not len(run.find(one[0], one[1], attempt)[0])

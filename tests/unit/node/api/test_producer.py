@@ -1,4 +1,4 @@
-"""Publish and Cancel, from request to answer: what is checked, and what the engine is handed."""
+"""Publish, Cancel and Reschedule, from request to answer: what is checked, what is handed on."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,13 +7,14 @@ import pytest
 
 from hourwheel import errors, limits
 from hourwheel.formats.message_id import MessageId, parse
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1.broker_pb2 import (
     CancelRequest,
     OutgoingMessage,
     ProducerPosition,
     PublishRequest,
+    RescheduleRequest,
 )
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.access.control import CALLER, AccessControl
@@ -47,6 +48,9 @@ class World:
 
     async def cancel(self, **fields: Any) -> Any:
         return await self._service.cancel(CancelRequest(**fields), CONTEXT)
+
+    async def reschedule(self, **fields: Any) -> Any:
+        return await self._service.reschedule(RescheduleRequest(**fields), CONTEXT)
 
 
 @pytest.fixture(autouse=True)
@@ -225,4 +229,60 @@ async def test_cancel_is_refused_as_a_whole_when_it_is_wrong(
     world = World()
     with pytest.raises(error):
         await world.cancel(**fields)
+    assert not world.engine.calls
+
+
+# -- reschedule -----------------------------------------------------------------------------------
+
+
+async def test_each_id_is_moved_to_the_time_of_all_or_its_own() -> None:
+    world = World()
+    await world.publish(message(), message(), message())
+    world.engine.delivered = 1
+    ids = b"".join(packed(id_of(one)) for one in (0, 1, 2, 9))
+    answer = await world.reschedule(packed_message_ids=ids, delay_ms=[70])
+    was = RescheduleOutcome
+    assert list(answer.outcomes) == [
+        was.ALREADY_RELEASED,
+        was.RESCHEDULED,
+        was.RESCHEDULED,
+        was.UNKNOWN,
+    ]
+    assert list(answer.due_ms) == [0, NOW_MS + 70, NOW_MS + 70, 0]
+    answer = await world.reschedule(message_ids=[str(id_of(1)), str(id_of(2))], due_ms=[5, 6])
+    assert list(answer.due_ms) == [5, 6]
+    assert not (await world.reschedule(due_ms=[5])).outcomes
+    assert len(world.engine.asked("reschedule")) == 2
+
+
+async def test_each_key_is_moved_and_counted() -> None:
+    world = World()
+    twice = message(meta=MessageMeta(keys=["a"]))
+    await world.publish(twice, twice)
+    answer = await world.reschedule(topic="orders", keys=["a", "none"], due_ms=[7, 8])
+    was = RescheduleOutcome
+    assert list(answer.outcomes) == [was.RESCHEDULED, was.UNKNOWN]
+    assert (list(answer.due_ms), list(answer.rescheduled_counts)) == ([7, 0], [2, 0])
+    asked = world.engine.asked("reschedule_keys")
+    assert asked == [("orders", [b"a", b"none"], [7, 8], False)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"message_ids": ["ID"]},
+        {"message_ids": ["ID"], "due_ms": [1], "delay_ms": [1]},
+        {"message_ids": ["ID"], "due_ms": [1, 2]},
+        {"topic": "orders", "keys": ["a", "b", "c"], "delay_ms": [1, 2]},
+        {"topic": "orders", "keys": ["a"], "message_ids": ["ID"], "due_ms": [1]},
+        {"keys": ["a"], "due_ms": [1]},
+        {"message_ids": ["no id"], "due_ms": [1]},
+        {"message_ids": ["ID"] * (limits.CANCEL_COUNT_MAX + 1), "due_ms": [1]},
+    ],
+)
+async def test_reschedule_is_refused_as_a_whole_when_it_is_wrong(fields: dict[str, Any]) -> None:
+    world = World()
+    given = [str(id_of(0)) if one == "ID" else one for one in fields.get("message_ids", ())]
+    with pytest.raises(errors.InvalidArgument):
+        await world.reschedule(**{**fields, "message_ids": given})
     assert not world.engine.calls

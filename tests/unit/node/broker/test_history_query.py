@@ -4,12 +4,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.formats.record_batch import Outcome
-from hourwheel.outcomes import EventKind
+from hourwheel.outcomes import EventKind, RescheduleOutcome
 from hourwheel.v1 import lookup_pb2
 from node.access.control import AccessControl
 from node.api.lookup import Lookup
@@ -287,3 +288,34 @@ async def test_history_from_request_to_answer(tmp_path: Path) -> None:
         ]
         assert (answer.is_complete, answer.next_page_token) == (True, b"")
         await until(lambda: world.engine.status().applied_offset > 0)
+
+
+async def test_history_when_it_was_moved_away_back_and_into_the_past(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        due_ms = world.now_ms + 60_000
+        await world.publish(due_ms, due_ms)
+        later, past = id_of(world, 0, due_ms), id_of(world, 1, due_ms)
+        moves = [(90_000, EventKind.RESCHEDULED), (60_000, EventKind.RESCHEDULED)]
+        for delay_ms, _ in moves:
+            await move(world, later, world.now_ms + delay_ms)
+        await move(world, past, 1)
+        expected = [(PUBLISHED, "", 0), (EventKind.RESCHEDULED, "", 0), (RELEASED, "", 1)]
+        assert await told(world, past) == expected
+        await released(world, due_ms)
+        for _ in range(2):
+            assert await told(world, later) == [
+                (PUBLISHED, "", 0),
+                *((kind, "", 0) for _, kind in moves),
+                (RELEASED, "", 1),
+            ]
+            await world.restart()
+
+
+async def move(world: EngineWorld, of: MessageId, due_ms: int) -> None:
+    found = await within(
+        world.engine.reschedule(
+            np.array([tuple(of)], ID_DTYPE), np.array([due_ms], np.int64), are_delays=False
+        )
+    )
+    assert found["outcome"].tolist() == [RescheduleOutcome.RESCHEDULED]

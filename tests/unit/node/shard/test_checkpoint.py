@@ -76,6 +76,8 @@ def test_no_field_of_the_manifest_is_left_out_when_there_is_something_to_say() -
     world.publish([world.now_ms + at for at in range(10, 20)])
     world.mastership.trim_sequences(1, world.now_ms)
     world.commit()
+    world.reschedule([world.shard.views.next_sequence - 1], [world.now_ms + 5_000])
+    world.commit()
     world.save()
     said = {field.name for field, _ in world.maintenance.manifest.ListFields()}
     every = {field.name for field in Checkpoint.DESCRIPTOR.fields}

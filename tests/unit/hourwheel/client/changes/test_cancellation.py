@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.client import cancellation
+from hourwheel.client.changes import cancellation
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome

@@ -1,0 +1,192 @@
+"""Which pending messages were moved to another due time, and where they are due now.
+
+A row is a sequence, its current due time, and the latest due time that it ever had. The entry that
+the wheel got when the message was published is dead from then on, and of those that it got when it
+was moved only the one at the current due time is live. Dead entries stay where they lie, up to the
+latest of those times; so a row may go when the cursor has passed that, and not before.
+
+There is a bit a sequence (storage.views.bit_pages), and of each 65,536 sequences the rows as three
+columns. All of it is in memory, and in the manifest of each checkpoint, as rows of 24 bytes; the
+node bounds how many there are where it takes calls in.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors
+from hourwheel.types import Key
+from storage.views.bit_pages import U64, BitPages, page_of
+from storage.views.digest import Hasher
+from storage.views.unit import equal_spans
+
+I64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+ROW: Final = np.dtype([("sequence", "<u8"), ("due_ms", "<i8"), ("last_due_ms", "<i8")])
+ROW_BYTES: Final = 24
+assert ROW.itemsize == ROW_BYTES
+AT_ONCE_MS: Final = -(1 << 62)
+"""As the current due time: the message was released by the record that moved it. Below any key."""
+
+
+class MovedRows(NamedTuple):
+    """Rows of n sequences that were asked for; of those that were not moved they are zeros."""
+
+    are_moved: Mask
+    due_ms: I64
+    """Where each is due now, or `AT_ONCE_MS`."""
+    last_due_ms: I64
+    """The latest due time that each ever had."""
+
+
+class MovedPage(NamedTuple):
+    """Rows of 65,536 sequences, ascending. Never changed: a checkpoint may be looking at them."""
+
+    sequence: U64
+    due_ms: I64
+    last_due_ms: I64
+
+    def take(self, chosen: Any) -> "MovedPage":
+        """A copy of some of them."""
+        return MovedPage(
+            self.sequence[chosen].copy(),
+            self.due_ms[chosen].copy(),
+            self.last_due_ms[chosen].copy(),
+        )
+
+
+class Moved:
+    """See the top of this file."""
+
+    def __init__(self, raw: bytes = b"") -> None:
+        """From what a checkpoint has of it.
+
+        Raises:
+            CorruptFile: these are no rows.
+        """
+        self._bits = BitPages()
+        self._pages: dict[int, MovedPage] = {}
+        self.count = 0
+        """Rows, those included that nobody asks about any more."""
+        rows = unpack_rows(raw)
+        columns = [np.ascontiguousarray(rows[name]) for name in ROW.names or ()]
+        self.put(*columns)
+
+    def find(self, sequences: U64) -> MovedRows:
+        """What is known of n sequences, in any order."""
+        count = len(sequences)
+        are_moved = self._bits.contains(sequences) if self.count else np.zeros(count, np.bool_)
+        due, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        found = np.flatnonzero(are_moved)
+        if len(found):
+            found = found[np.argsort(sequences[found], kind="stable")]
+            requested = sequences[found]
+            numbers = page_of(requested)
+            for low, high in equal_spans(numbers):
+                page = self._pages[int(numbers[low])]
+                at = np.searchsorted(page.sequence, requested[low:high])
+                due[found[low:high]] = page.due_ms[at]
+                last[found[low:high]] = page.last_due_ms[at]
+        return MovedRows(are_moved, due, last)
+
+    def put(self, sequences: U64, due_ms: I64, last_due_ms: I64) -> None:
+        """Set the rows of n sequences, which ascend."""
+        if not len(sequences):
+            return
+        self.count += len(self._bits.add(sequences))
+        numbers = page_of(sequences)
+        for low, high in equal_spans(numbers):
+            number = int(numbers[low])
+            fresh = MovedPage(sequences[low:high], due_ms[low:high], last_due_ms[low:high])
+            page = self._pages.get(number)
+            if page is None:
+                self._pages[number] = fresh.take(slice(None))
+            else:
+                self._pages[number] = _merged(page, fresh)
+
+    def numbers(self) -> list[int]:
+        """Of the pages that have rows, ascending."""
+        return sorted(self._pages)
+
+    def forget_past(self, number: int, key: Key) -> None:
+        """Let go of a page's rows of which no entry lies above `key`."""
+        page = self._pages.get(number)
+        if page is None:
+            return
+        kept = are_above(page.sequence, page.last_due_ms, key)
+        if kept.all():
+            return
+        self._bits.remove(number, page.sequence[~kept])
+        self.count -= len(kept) - int(kept.sum())
+        if kept.any():
+            self._pages[number] = page.take(kept)
+        else:
+            del self._pages[number]
+
+    def capture(self) -> list[MovedPage]:
+        """All rows as of now, for another thread: see `pack_rows`."""
+        return [self._pages[number] for number in self.numbers()]
+
+    def sequences(self) -> U64:
+        """uint64[n], ascending: the messages that have a row."""
+        return np.concatenate([np.empty(0, np.uint64), *(one.sequence for one in self.capture())])
+
+    def digest_into(self, hasher: Hasher, key: Key) -> None:
+        """Feed the canonical content: the rows of which an entry lies above `key`."""
+        for page in self.capture():
+            kept = are_above(page.sequence, page.last_due_ms, key)
+            for column in page:
+                hasher.update(np.ascontiguousarray(column[kept]).tobytes())
+
+
+def are_above(sequences: U64, due_ms: I64, key: Key) -> Mask:
+    """bool[n]: which of the keys (due_ms, sequence) are above one."""
+    found: Mask = due_ms > key.due_ms
+    found |= (due_ms == key.due_ms) & (sequences > np.uint64(key.sequence))
+    return found
+
+
+def _merged(page: MovedPage, fresh: MovedPage) -> MovedPage:
+    """The rows of both; of a sequence in both the fresh one."""
+    at = np.searchsorted(page.sequence, fresh.sequence)
+    is_there = at < len(page.sequence)
+    is_there[is_there] = page.sequence[at[is_there]] == fresh.sequence[is_there]
+
+    def merged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+        column = old.copy()
+        column[at[is_there]] = new[is_there]
+        return np.insert(column, at[~is_there], new[~is_there])
+
+    return MovedPage(
+        merged(page.sequence, fresh.sequence),
+        merged(page.due_ms, fresh.due_ms),
+        merged(page.last_due_ms, fresh.last_due_ms),
+    )
+
+
+def pack_rows(pages: list[MovedPage]) -> bytes:
+    """The rows of some pages, as a checkpoint has them."""
+    rows = np.zeros(sum(len(page.sequence) for page in pages), ROW)
+    at = 0
+    for page in pages:
+        end = at + len(page.sequence)
+        for name, column in zip(ROW.names or (), page, strict=True):
+            rows[name][at:end] = column
+        at = end
+    return rows.tobytes()
+
+
+def unpack_rows(raw: bytes) -> NDArray[Any]:
+    """Structured array[n] of `ROW`, by sequence.
+
+    Raises:
+        CorruptFile: these are no rows.
+    """
+    if len(raw) % ROW_BYTES:
+        raise errors.CorruptFile(f"{len(raw)} bytes are no rows of moved messages")
+    rows = np.frombuffer(raw, ROW)
+    if not (rows["sequence"][1:] > rows["sequence"][:-1]).all():
+        raise errors.CorruptFile("rows of moved messages do not ascend")
+    return rows

@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two cores are busy with four workers: the tests of clusters mostly wait.
-WORKERS ?= 4
+# Two cores are busy with five workers: the tests of clusters mostly wait.
+WORKERS ?= 5
 # So long may a test take, in seconds, before it fails and shows its stacks. On a busy machine,
 # too, each ends much sooner.
 HANG_S ?= 300
@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-static test-most test-spark test-ops test-console \
+.PHONY: help venv demo test collected test-static test-most test-spark test-ops test-console \
 	coverage check lint types contracts \
 	format bench bench-peers soak chaos chaos-long dist release site packaging-lint pages lock proto \
 	proto-accept proto-lint spark-zip clean
@@ -75,11 +75,15 @@ BESIDE = $(MAKE) --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--
 
 # What ends in seconds comes first. mypy takes one core for most of a minute where it has no cache.
 test: $(VENV)/dev.stamp  ## everything that must pass before a change goes in (about 10 minutes)
-	@$(BESIDE) -j 2 lint contracts
+	@$(BESIDE) -j 3 lint contracts collected
 	@$(BESIDE) -j 3 types test-most test-spark
 
 test-static: $(VENV)/dev.stamp
 	@$(BESIDE) -j 3 lint types contracts
+
+# Pytest compiles tests in a way of its own. Each worker would do so by itself where none has before.
+collected: $(VENV)/dev.stamp
+	@$(BIN)/python -m pytest --collect-only -qq tests >/dev/null || true
 
 test-most: $(VENV)/dev.stamp
 	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark \

@@ -40,6 +40,9 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 
+gc.disable()  # until all is collected: nothing of it is garbage, and it grows and grows
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where several workers share the tests, the long ones come first."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -53,6 +56,7 @@ def pytest_collection_finish() -> None:
     and many a test calls the garbage collector."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:

@@ -15,7 +15,7 @@ from tests.bench.peers.workloads import WORKLOADS
 from tests.bench.sizes import Size
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-LONG: Final = {"audit", "failover", "log_source"}
+LONG: Final = {"audit", "cluster_lateness", "failover", "log_source", "noisy_principal"}
 """Only in `make soak`: half a minute even when they are tiny."""
 
 

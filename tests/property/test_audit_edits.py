@@ -19,7 +19,7 @@ from tests.support.tampering import FAULTS
 _AT_LEAST = 100
 _IN_TIME = replace(SMALL, late_ms_max=1 << 60)
 """Clocks of these lives jump."""
-_SEEDS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 9
+_SEEDS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 5
 _LIVES = [
     *(
         (kind, seed)

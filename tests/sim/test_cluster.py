@@ -374,7 +374,7 @@ def test_names_that_nobody_uses_go_and_come_again_at_each_master() -> None:
     cluster = Cluster(21, producers=1, visitors=2)
     cluster.start()
     for _ in range(3):
-        aim = cluster.checkers.canon.names_expired + 4
+        aim = cluster.checkers.canon.names_expired + 2
         assert cluster.events.run_until(partial(_has_expired, cluster, aim), 15_000)
         former = cluster.master()
         former.kill()

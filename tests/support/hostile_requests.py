@@ -108,10 +108,9 @@ def _values(
             if isinstance(item, bytes) and len(item) <= 64:
                 yield f"{_ITEMS} of {len(item)} bytes", _tagged(field, _BYTES, item) * _ITEMS
     if field.message_type is not None and depth < _DEPTH:
+        others = value if isinstance(value, bytes) else b""
         for name, raw in _fields(field.message_type, plausible, random, depth + 1):
-            yield name, _tagged(field, _BYTES, raw)
-            if isinstance(value, bytes):
-                yield f"{name} beside others", _tagged(field, _BYTES, value + raw)
+            yield name, _tagged(field, _BYTES, others + raw)
 
 
 def _mutations(raw: bytes, random: Random) -> Iterator[tuple[str, bytes]]:

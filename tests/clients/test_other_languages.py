@@ -23,7 +23,7 @@ from tests.tidy import tree
 PROTOC_ENV: Final = tree.ROOT / "build" / "proto-venv" / "bin"
 SAMPLE_ADDRESS: Final = "127.0.0.1:7400"
 QUICKLY: Final = '-trimpath "-gcflags=all=-N -l" -ldflags=-s'
-"""All that gRPC needs is compiled where nothing is kept yet: unoptimised, two thirds of the work."""
+"""Where nothing is kept yet, all that gRPC needs is compiled: unoptimised, two thirds of it."""
 LIMIT_S: Final = 400.0
 """So that a hanging registry ends: empty caches on a busy machine took half of it."""
 

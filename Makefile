@@ -81,7 +81,7 @@ test: $(VENV)/dev.stamp  ## everything that must pass before a change goes in (a
 test-static: $(VENV)/dev.stamp
 	@$(BESIDE) -j 3 lint types contracts
 
-# Pytest compiles tests in a way of its own. Each worker would do so by itself where none has before.
+# Pytest compiles tests in a way of its own. Each worker would do so for itself, all at one time.
 collected: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest --collect-only -qq tests >/dev/null || true
 

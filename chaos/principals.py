@@ -34,7 +34,7 @@ _LOAD_GRANTS: Final = (
 )
 """The last one is asked for to see that all of them hold."""
 _SECRET_BYTES: Final = 16
-_LOOK_S: Final = 0.1
+LOOK_S: Final = 0.1
 _NOT_YET: Final = (
     *(errors.FailedPrecondition, errors.PermissionDenied, errors.Unauthenticated),
     *(errors.Unavailable, errors.Timeout),
@@ -109,7 +109,7 @@ async def _until_done(ask: Callable[[], Awaitable[object]]) -> None:
         try:
             await ask()
         except _NOT_YET:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_S)
         else:
             return
 

@@ -42,7 +42,7 @@ class FakeAdmin:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(principals, "_LOOK_S", 0.0)
+    monkeypatch.setattr(principals, "LOOK_S", 0.0)
     monkeypatch.setattr(principals, "AsyncAdmin", FakeAdmin)
     FakeAdmin.done.clear()
 

@@ -110,7 +110,7 @@ class FakeStage:
                 now_ms = self.clock.wall_ms()
                 is_ok = bool(changes) and changes[-1].is_allowed
                 self.load.history.guest_calls.append(GuestCall(now_ms, now_ms, is_ok))
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
 
     async def master(self) -> FakeNode:
         return await self.cluster.master()
@@ -169,7 +169,6 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], FakeStage]:
         monkeypatch.setattr(voters, "AsyncAdmin", FakeAdmin)
         return stage
 
-    monkeypatch.setattr(faults, "_WAKING_S", 0.0)
     monkeypatch.setattr(faults, "members_of", lambda _mark: [])
     return make
 
@@ -209,8 +208,7 @@ async def test_former_member_that_does_not_end_so_is_reported(
     "name",
     [
         *("calm", "kill-master", "kill-broker", "kill-follower", "kill-two", "kill-all"),
-        *("master-last", "freeze-master", "freeze-broker", "freeze-follower", "freeze-two"),
-        *("freeze-unwatched", "hand-over"),
+        *("master-last", "freeze-unwatched", "hand-over"),
     ],
 )
 async def test_all_nodes_run_after_a_round(stages: Callable[[int], FakeStage], name: str) -> None:

@@ -40,6 +40,9 @@ _AGAIN_S: Final = 0.2
 _WARN_TRIES: Final = 25
 _LEAVE_S: Final = 0.3
 """How long to wait for the exit code of a process that has hung up. The lease ends by itself."""
+_REPORT_MS_MAX: Final = 200.0
+_REPORT_SHARE: Final = 0.2
+"""Of `report_timeout_ms`: a node that lives is heard of several times before it counts as dead."""
 _ENDS: Final = "ends"
 _LINK: Final = "link"
 _NAME_BYTES: Final = 4
@@ -198,6 +201,7 @@ class ClusterControl:
             key_file=cluster.tls_key_file,
             authority_file=cluster.tls_authority_file,
             min_in_sync=cluster.min_in_sync,
+            report_interval_ms=min(_REPORT_MS_MAX, cluster.report_timeout_ms * _REPORT_SHARE),
             report_timeout_ms=float(cluster.report_timeout_ms),
             allow_faults=cluster.allow_faults,
             log_format=self._config.telemetry.log_format,

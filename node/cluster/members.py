@@ -20,6 +20,7 @@ from node.telemetry import logs
 from replication.control_state.commands import make_command
 from replication.control_state.membership import ADDRESS_CHARS_MAX, Members, members_data
 from replication.control_state.state import ControlState
+from replication.raft.admission import words_needed
 from replication.raft.security import is_loopback
 
 _CHANGE_S: Final = 20.0
@@ -122,13 +123,15 @@ class MemberAdministration:
             )
         check_reach(state.membership.members, add)
         members = _next_members(state, add, remove)
-        await self._check_majority(members, add)
+        await self._check_majority(state, members, add)
         await self._stop(generation, members)
         await self._until_begun(generation)
         _log.warning("members_changed", generation=generation + 1, members=sorted(members))
         return generation + 1
 
-    async def _check_majority(self, members: Members, add: Mapping[NodeId, str]) -> None:
+    async def _check_majority(
+        self, state: ControlState, members: Members, add: Mapping[NodeId, str]
+    ) -> None:
         absent = [node for node, address in add.items() if not await self._reaches(address)]
         if absent:
             raise errors.FailedPrecondition(
@@ -143,6 +146,24 @@ class MemberAdministration:
                 " alive",
                 alive=len(living),
             )
+        # Each new voter is admitted by others, new ones as well (replication/raft/admission.py).
+        needed = words_needed(len(members))
+        if add and len(living) - 1 < needed:
+            raise errors.FailedPrecondition(
+                f"node {min(add)} could not take part: {needed} others have to admit it, and only"
+                f" {len(living) - 1} are alive",
+                alive=len(living) - 1,
+            )
+        # Who leaves ends with the change, and the lists follow only where there is a lease by them.
+        for shard in state.shards.values():
+            staying = [node for node in shard.replicas if node in living]
+            if shard.replicas and 2 * len(staying) <= len(shard.replicas):
+                raise errors.FailedPrecondition(
+                    f"shard {shard.shard} would lose its majority: of {len(shard.replicas)}"
+                    f" replicas only {len(staying)} stay and are alive",
+                    shard=shard.shard,
+                    alive=len(staying),
+                )
 
     async def _stop(self, generation: int, members: Members) -> None:
         command = wire.ChangeMembersCommand(

@@ -56,6 +56,7 @@ _PART_BYTES = 1 << 20
 _UNACKED_BYTES_MAX = 16 << 20
 _LEASE_LOST = "no majority has answered: another epoch may have begun"
 _FULL_DISK = "the disk is full"
+_NOT_BEGUN = "elected, and an own write does not end: the epoch cannot begin"
 
 
 class Replica:
@@ -90,6 +91,8 @@ class Replica:
         self._predecessor: LeaseTable | None = None
         """What the last master left, if it ended in order."""
         self._is_elected = False
+        self._elected_ms = 0.0
+        """When it was last elected, by the monotonic clock."""
         self._has_requested_successor = False
         """In this epoch."""
         self._effects: list[Effect] = []
@@ -166,6 +169,7 @@ class Replica:
         if is_news:
             self.step_down("another epoch has begun")
             self._is_elected = assignment.master == self.identity.node_id
+            self._elected_ms, self._has_requested_successor = monotonic_ms, False
 
     def on_ended(self, boot_ids: frozenset[str]) -> None:
         """The control plane says that these incarnations' processes have ended."""
@@ -297,6 +301,22 @@ class Replica:
                 self._has_requested_successor = True
                 self._effects.append(RequestSuccessor(why))
         self._take_over(monotonic_ms)
+        if self._is_stuck(monotonic_ms):
+            self._has_requested_successor = True
+            self._effects.append(RequestSuccessor(_NOT_BEGUN))
+
+    def _is_stuck(self, monotonic_ms: float) -> bool:
+        """Whether it was elected so long ago that not even the former lease is what it waits for.
+
+        A write that hangs, then; while it does, no rule of a mastership can give up the epoch.
+        """
+        patience_ms = self.config.lease.lease_ms + self.config.stalled_ms_max
+        return (
+            self._is_elected
+            and not self.identity.is_alone
+            and not self._has_requested_successor
+            and monotonic_ms - self._elected_ms >= patience_ms
+        )
 
     def may_act(self, monotonic_ms: float) -> bool:
         """Whether to dispatch and to answer as master, at this instant."""

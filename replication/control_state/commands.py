@@ -59,9 +59,15 @@ _log = logging.getLogger(__name__)
 
 
 def apply_command(state: ControlState, raw: bytes) -> tuple[ControlState, bytes]:
-    """The next state, and an encoded ControlResult. Never raises."""
+    """The next state, and an encoded ControlResult.
+
+    Raises MemoryError, and no other error: this node alone has no memory, and the others have
+    applied the command. A node that refused it would have another state from then on.
+    """
     try:
         return _apply(state, raw)
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - the same bug on every node: all refuse, and stay alike
         _log.exception("control_command_failed")
         _, result = refused(state, "the command met a bug")
@@ -91,6 +97,8 @@ def _decode(raw: bytes) -> tuple[pb.ControlCommand | None, str]:
         return None, f"more than {COMMAND_BYTES_MAX} bytes"
     try:
         command = pb.ControlCommand.FromString(raw)
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - protobuf's DecodeError has no public home
         return None, "not a command"
     if len(command.request_id) != REQUEST_ID_BYTES:

@@ -65,7 +65,7 @@ class ControlMachine:
         self.must_store = False
 
     def apply(self, command: bytes) -> bytes:
-        """Apply a command and answer it; never raises.
+        """Apply a command and answer it; raises nothing but MemoryError.
 
         Newer rules are stored in a snapshot at once: older software refuses that, where it would
         read the command in the journal, answer "refused", and come to another state.

@@ -250,11 +250,15 @@ class RaftNode(PrivateSyncObj):
         """B6: an exception here would be met again at each tick, and after each restart.
 
         No pickle either: behind the type byte stands a command of ours, or nothing.
+
+        Raises MemoryError: the process ends, and applies the entry when it has started again.
         """
         if command[:1] != REGULAR:
             return None
         try:
             return self._machine.apply(command[1:])
+        except MemoryError:
+            raise
         except Exception:  # noqa: BLE001 - see above
             _log.exception("raft_command_skipped")
             return b""

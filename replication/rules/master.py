@@ -44,7 +44,8 @@ class ReplicationConfig:
     """Neither is one that has not had all of the log of so long ago."""
     stalled_ms_max: float = 3_000.0
     """A master that commits nothing for so long, although there is something, asks for a successor.
-    So does one that has no lease for so long: it could not commit anything."""
+    So does one that has no lease for so long, for it could not commit anything, and one that does
+    not know the cluster clock for so long, for it may not release anything."""
     lease_lost_ms_max: float = 1_000.0
     """A master that has served and has had no lease for so long steps down by itself: another one
     may have taken over long ago, and callers that wait for an answer should ask that one."""
@@ -99,6 +100,8 @@ class Master:
         self._begun_ms = monotonic_ms
         self._moved_ms = monotonic_ms
         """When the high watermark last moved, or had no need to."""
+        self._clock_known_ms = monotonic_ms
+        """When the cluster clock was last seen to be known; at first, when the epoch began."""
 
     @property
     def wanted(self) -> frozenset[NodeId]:
@@ -318,12 +321,17 @@ class Master:
     # -- stepping down ---------------------------------------------------------------------------
 
     def find_reason_to_step_down(self, monotonic_ms: float) -> str | None:
-        """Why another node should be master, or None."""
+        """Why another node should be master, or None. To be asked often, as `Replica.step` is."""
         stuck_ms = monotonic_ms - self._moved_ms
         if self.high_watermark < self._log_end and stuck_ms >= self._config.stalled_ms_max:
             return "nothing was committed for too long"
         if monotonic_ms - max(self.lease.until_ms(), self._begun_ms) >= self._config.stalled_ms_max:
             return "no majority has answered for too long"
+        # Round trips may be short enough for the lease, and too long to tell clocks by.
+        if self.clock.update(monotonic_ms) is not None:
+            self._clock_known_ms = monotonic_ms
+        elif monotonic_ms - self._clock_known_ms >= self._config.stalled_ms_max:
+            return "the cluster clock has not been known for too long"
         return None
 
     def is_lease_lost(self, monotonic_ms: float) -> bool:

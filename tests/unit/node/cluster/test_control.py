@@ -15,7 +15,7 @@ from node.cluster import control as cluster_control
 from node.cluster.control import ClusterControl, ControlEnds, find_cluster_id
 from node.cluster.data_plane import Trust
 from node.config.model import NodeConfig
-from replication.control.config import EXIT_CANNOT_START
+from replication.control.config import EXIT_CANNOT_START, ControlConfig
 from replication.control_state.state import ControlState
 from tests.support.addresses import free_address
 from tests.support.engine_world import within
@@ -213,3 +213,22 @@ def test_node_goes_on_when_it_cannot_be_noted(tmp_path: Path) -> None:
     ends = ControlEnds(tmp_path / "missing" / "ends")
     ends.note(2)
     assert (ends.count, ends.last_code) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "interval_ms"), [(100, 20.0), (350, 70.0), (1_000, 200.0), (600_000, 200.0)]
+)
+async def test_a_node_reports_several_times_before_it_counts_as_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timeout_ms: int, interval_ms: float
+) -> None:
+    told: list[ControlConfig] = []
+    monkeypatch.setattr(cluster_control, "ControlProcess", told.append)
+    ClusterControl(
+        config(tmp_path, report_timeout_ms=timeout_ms),
+        bytes(16),
+        b"b" * 16,
+        on_state=lambda _: None,
+        on_lost=lambda _: None,
+        make_client=FakeClient().linked,
+    )
+    assert (told[0].report_timeout_ms, told[0].report_interval_ms) == (timeout_ms, interval_ms)

@@ -1,5 +1,6 @@
 """What is looked at before the members change."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,6 +107,45 @@ async def test_change_is_refused_that_would_lose_the_majority() -> None:
     world.control.heard_ms["n2"] = 0.0
     with pytest.raises(errors.FailedPrecondition, match=r"lose the majority: of 4 .* only 2"):
         await world.members.change({"n4": "h:4"}, [], None)  # type: ignore[dict-item]
+
+
+class FiveWorld(World):
+    """Node n1 of five, which is the master; n2 and n4 were heard of long ago."""
+
+    def __init__(self, *replicas: str) -> None:
+        super().__init__()
+        state = self.control.state
+        members = {f"n{number}": f"h:{number}" for number in range(1, 6)}
+        shard = replace(state.shards[0], master=None, replicas=replicas or tuple(members))
+        self.control.state = replace(
+            state,
+            membership=replace(state.membership, members=members),
+            shards={0: shard},
+        )
+        self.control.heard_ms = dict.fromkeys(("n3", "n5"), self.now_ms - 500)
+        self.listening = {"h:6", "h:7"}
+
+
+async def test_change_is_refused_where_too_few_could_admit_the_new_node() -> None:
+    """n6 would have the words of n1 and n5, and needs three: it would never begin."""
+    world = FiveWorld("n1", "n3", "n5")
+    with pytest.raises(errors.FailedPrecondition, match=r"n6 could not take part: 3 .* only 2"):
+        await world.members.change({"n6": "h:6"}, ["n3"], None)  # type: ignore[dict-item,list-item]
+    small = World()
+    small.control.heard_ms = {"n3": small.now_ms}
+    with pytest.raises(errors.FailedPrecondition, match=r"n4 could not take part: 2 .* only 1"):
+        await small.members.change({"n4": "h:4"}, ["n3"], None)  # type: ignore[dict-item,list-item]
+
+
+async def test_change_is_refused_where_too_few_replicas_would_stay_for_a_lease() -> None:
+    world = FiveWorld()
+    with pytest.raises(errors.FailedPrecondition, match="of 5 replicas only 2 stay"):
+        await world.members.change({}, ["n3", "n4"], None)  # type: ignore[list-item]
+
+
+async def test_new_nodes_admit_each_other_and_lost_ones_go() -> None:
+    world = FiveWorld()
+    assert await world.members.change({"n6": "h:6", "n7": "h:7"}, ["n2", "n4"], None) == 1  # type: ignore[dict-item,list-item]
 
 
 async def test_state_has_the_last_word() -> None:

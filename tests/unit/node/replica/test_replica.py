@@ -187,3 +187,46 @@ def test_nothing_is_said_in_the_masters_name_when_there_is_none() -> None:
         b.replica.on_connected("a")
     with pytest.raises(NotFollowed):
         b.replica.find_part("a")
+
+
+def test_elected_node_resigns_when_its_own_write_does_not_end() -> None:
+    """It has no mastership whose rules could give the epoch up: nobody would ever lead."""
+    a, b, _ = cluster()
+    configure(a, 1)
+    send(a, b)  # appended, and its write hangs
+    b.effects()
+    b.assign(2, "b", monotonic_ms=1_000.0)
+    for now_ms in range(1_000, 4_600, 50):
+        b.replica.step(now_ms)
+        assert b.kinds() == []
+    b.replica.step(1_000.0 + 600.0 + 3_000.0)
+    assert b.kinds() == ["RequestSuccessor"]
+    b.replica.step(9_000.0)
+    assert (b.kinds(), b.replica.is_elected) == ([], True), "it asks once, and begins if it can"
+    b.write(9_000.0)
+    b.replica.step(9_001.0)
+    assert b.kinds() == ["OpenStreams", "Write"]
+
+
+def test_elected_node_asks_for_a_successor_in_each_epoch_in_which_it_is_stuck() -> None:
+    a, b, _ = cluster()
+    configure(a, 1)
+    send(a, b)
+    b.effects()
+    for epoch, at_ms in ((2, 1_000.0), (4, 20_000.0)):
+        b.assign(epoch, "b", monotonic_ms=at_ms)
+        b.replica.step(at_ms + 3_600.0)
+        assert b.kinds() == ["RequestSuccessor"]
+        b.assign(epoch + 1, "a", monotonic_ms=at_ms + 4_000.0)
+        assert not b.replica.is_elected
+
+
+def test_node_alone_waits_for_its_own_write() -> None:
+    alone = ReplicaWorld("a", members=("a",))  # type: ignore[arg-type]
+    alone.become_master(1, isr="a")
+    configure(alone, 1)
+    alone.replica.step_down("test")
+    alone.effects()
+    alone.assign(2, "a", isr="a")
+    alone.replica.step(60_000.0)
+    assert (alone.kinds(), alone.replica.is_elected) == ([], True)

@@ -1,6 +1,7 @@
 """What each command does, and that none ever raises."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -254,6 +255,27 @@ def test_bug_in_a_handler_is_an_answer(
         after, answer = apply_command(world.state, raw)
     assert after is before
     assert pb.ControlResult.FromString(answer).outcome == REFUSED
+
+
+@pytest.mark.parametrize("where", ["apply", "decode"])
+def test_want_of_memory_is_no_answer(
+    world: StateWorld, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The other nodes have applied the command: this one must not go on as if it were refused."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    raw = world.raw(noop=pb.NoopCommand())
+    with monkeypatch.context() as patch:
+        if where == "decode":
+            decoder = SimpleNamespace(ControlCommand=SimpleNamespace(FromString=broken))
+            patch.setattr(commands, "pb", decoder)
+        else:
+            patch.setattr(commands, "replace", broken)
+        with pytest.raises(MemoryError):
+            apply_command(world.state, raw)
+    assert apply_command(world.state, raw)[0] is not world.state, "once there is memory again"
 
 
 def test_names_are_bounded_and_nodes_too(world: StateWorld) -> None:

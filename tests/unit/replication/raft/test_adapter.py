@@ -12,9 +12,11 @@ from hourwheel.clock import SystemClock
 from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_state.state import ControlState
 from replication.raft.adapter import STALL_MS, ControlMachine, RaftAdapter
+from replication.raft.codec import REGULAR
 from replication.raft.raft_node import RaftStatus
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock
+from tests.support.raft_world import RaftWorld
 
 NOOP = pb.ControlCommand(
     codec_version=1, request_id=os.urandom(16), noop=pb.NoopCommand()
@@ -190,3 +192,19 @@ def test_machine_is_restored_from_its_snapshot() -> None:
     machine.apply(NOOP)
     again.restore(machine.snapshot())
     assert again.state == machine.state
+
+
+def test_node_without_memory_applies_nothing_and_answers_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others have applied the entry: the process ends, and applies it at its next start."""
+
+    def broken(_: bytes) -> bytes:
+        raise MemoryError
+
+    world = RaftWorld(monkeypatch)
+    world.elect()
+    node = world.lives["a"].node
+    monkeypatch.setattr(world.lives["a"].machine, "apply", broken)
+    with pytest.raises(MemoryError):
+        node.apply_command(REGULAR + b"x")

@@ -202,5 +202,37 @@ def test_master_resigns_when_it_has_nothing_to_commit_and_nobody_hears_it() -> N
         follow(master, node)
         master.on_ack(node, ack(120, echo_ms=1_000.0), 1_001.0, 5_000.0)
     assert master.high_watermark == 120
+    assert master.find_reason_to_step_down(1_001.0) is None
     assert master.find_reason_to_step_down(4_000.0) is None
-    assert master.find_reason_to_step_down(1_000.0 + 570.0 + 3_000.0) is not None
+    assert "no majority" in str(master.find_reason_to_step_down(1_000.0 + 570.0 + 3_000.0))
+
+
+def test_master_resigns_when_round_trips_keep_its_lease_and_tell_it_no_clock() -> None:
+    """Each echo renews the lease, and each is too long to tell a clock by: none of this ends."""
+    master = make()
+    master.on_flushed(120, 1.0)
+    for node in "bc":
+        follow(master, node)
+    master.on_ack("b", ack(120, echo_ms=50.0), 50.0, 5_000.0)
+    master.on_ack("c", ack(120, echo_ms=50.0), 50.0, 5_000.0)
+    for now_ms in range(350, 5_000, 50):
+        master.on_ack("b", ack(120, echo_ms=now_ms - 300.0), now_ms, 5_000.0)
+        assert master.lease.is_valid(now_ms)
+        assert master.find_reason_to_step_down(now_ms) is None
+    assert master.clock.update(5_000.0) is None
+    why = master.find_reason_to_step_down(2_050.0 + 3_000.0)
+    assert why == "the cluster clock has not been known for too long"
+    master.on_ack("b", ack(120, echo_ms=5_050.0), 5_100.0, 5_000.0)
+    assert master.find_reason_to_step_down(5_100.0) is None
+
+
+def test_master_resigns_when_it_has_never_known_the_cluster_clock() -> None:
+    master = make()
+    master.on_flushed(120, 1.0)
+    for node in "bc":
+        follow(master, node)
+    for now_ms in range(350, 3_000, 50):
+        for node in "bc":
+            master.on_ack(node, ack(120, echo_ms=now_ms - 300.0), now_ms, 5_000.0)
+        assert master.find_reason_to_step_down(now_ms) is None
+    assert "the cluster clock" in str(master.find_reason_to_step_down(3_000.0))

@@ -34,7 +34,7 @@ _IN_VAIN_KEPT: Final = 0.5
 _MERGED_MESSAGES_MAX: Final = 4_096
 _MERGED_BYTES_MAX: Final = 2 << 20
 _CANCELS_MAX: Final = 4_096
-RESCHEDULES_MAX: Final = 1_024
+RESCHEDULES_MAX: Final = 256
 """Rows of a record, which is applied as a whole: each is looked for in the wheel."""
 RESOLVES_MAX: Final = 256
 """Rows of merged calls in a record, which is applied as a whole."""

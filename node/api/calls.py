@@ -127,7 +127,8 @@ class Calls:
         Args:
             method: its full name.
             context: of the call.
-            is_stream: it is one in both directions, and under way as long as it is open.
+            is_stream: it is one in both directions, and a call under way as long as it is open.
+                A session is none: what counts are the calls in it.
         """
         if self._identify is not None:
             try:

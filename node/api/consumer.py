@@ -35,7 +35,11 @@ from node.access.permissions import RULES
 from node.api.admission import Admission
 from node.api.calls import CallContext
 from node.api.names import check_group, check_readable_topic
-from node.contracts.answer_budget import HeldAnswer
+from node.contracts.answer_budget import (
+    MESSAGE_OVERHEAD_BYTES,
+    ROW_OVERHEAD_BYTES,
+    HeldAnswer,
+)
 from node.contracts.broker import Attempt, Delivery, EnginePort, ReceiveParams, Selection
 
 _MESSAGES_DEFAULT: Final = 32
@@ -45,7 +49,12 @@ _DEADLINE_MARGIN_MS: Final = 50
 """A poll answers so early before its caller's deadline: better empty than DEADLINE_EXCEEDED. Also a
 share of it, because gRPC rounds deadlines up by as much as 1 % on their way here."""
 _RECEIVE_RULE: Final = RULES["hourwheel.v1.ConsumerService.Receive"]
-_FORMATS: Final = (RECEIVE_FORMAT_UNSPECIFIED, RECEIVE_FORMAT_MESSAGES, RECEIVE_FORMAT_BATCH)
+_OVERHEAD_BYTES: Final = {
+    RECEIVE_FORMAT_UNSPECIFIED: MESSAGE_OVERHEAD_BYTES,
+    RECEIVE_FORMAT_MESSAGES: MESSAGE_OVERHEAD_BYTES,
+    RECEIVE_FORMAT_BATCH: ROW_OVERHEAD_BYTES,
+}
+"""Format -> what a message takes beside its meta and body."""
 
 
 class Consumer:
@@ -88,6 +97,7 @@ class Consumer:
             filter=filter_from_wire(request.filter) if request.HasField("filter") else None,
             attempt=attempt,
             held_answer=held,
+            overhead_bytes=_OVERHEAD_BYTES[request.format],
         )
         return await self._engine.receive(params)
 
@@ -174,7 +184,7 @@ def _check_receive(request: ReceiveRequest) -> None:
         _check_range(
             "invisible_ms", request.invisible_ms, limits.INVISIBLE_MS_MIN, limits.INVISIBLE_MS_MAX
         )
-    if request.format not in _FORMATS:
+    if request.format not in _OVERHEAD_BYTES:
         raise errors.InvalidArgument(f"format {request.format} is unknown", field="format")
 
 

@@ -235,7 +235,8 @@ class ApiServer:
         found: dict[str, grpc.RpcMethodHandler[Any, Any]]
         # Opening one needs nothing but a known caller; each call in it is checked by itself.
         name = f"{SESSION.full_name}.{SESSION_METHOD}"
-        served = identified(name, calls, calls.checked_stream(name, sessions.handle))
+        handle = calls.checked_stream(name, sessions.handle)
+        served = identified(name, calls, handle, is_call=False)
         found = {SESSION_METHOD: grpc.stream_stream_rpc_method_handler(served)}
         handlers = grpc.method_handlers_generic_handler(SESSION.full_name, found)
         self._server.add_generic_rpc_handlers((handlers,))
@@ -309,11 +310,16 @@ def received(
     return handler
 
 
-def identified(method: str, calls: Calls, serve: StreamHandler) -> StreamHandler:
-    """A method (its full name) with streams in both directions, for callers who may be let in."""
+def identified(
+    method: str, calls: Calls, serve: StreamHandler, *, is_call: bool = True
+) -> StreamHandler:
+    """A method (its full name) with streams in both directions, for callers who may be let in.
+
+    `is_call`: of their quotas an open one takes a call.
+    """
 
     async def handle(requests: Any, context: Context) -> None:
-        stranger = await calls.find_refusal(method, context, is_stream=True)
+        stranger = await calls.find_refusal(method, context, is_stream=is_call)
         if stranger is not None:
             await context.abort_with_status(stranger)
         await serve(requests, context)

@@ -160,6 +160,10 @@ class _Session:
         self._has_room.set()
         self._to_do = asyncio.Event()
         """For the writer."""
+        self._is_written = asyncio.Event()
+        """Something was, since the first of the polls below has looked."""
+        self._next_poll = asyncio.Lock()
+        """Polls wait in turn until less is unwritten: one frame may have a thousand."""
 
     async def serve(self) -> Exception | None:
         """Read and answer until the client ends the session: None; or why it is ended."""
@@ -268,6 +272,8 @@ class _Session:
     ) -> None:
         raw = b""
         try:
+            if field == _WAITING and self._unwritten_bytes >= UNWRITTEN_BYTES:
+                await self._wait_for_writer()
             answer = await attempt(request, call.size_bytes, call)
             raw = _encode(call_id, field, answer)
         finally:
@@ -281,6 +287,13 @@ class _Session:
             else:
                 call.end()
             self._to_do.set()
+
+    async def _wait_for_writer(self) -> None:
+        """Else all polls of a frame that need not wait would be answered before one write."""
+        async with self._next_poll:
+            while self._unwritten_bytes >= UNWRITTEN_BYTES:
+                self._is_written.clear()
+                await self._is_written.wait()
 
     def _change(self, count: int, size_bytes: int) -> None:
         self._in_flight += count
@@ -321,6 +334,7 @@ class _Session:
             for answer in answers:
                 answer.call.end()
                 self._unwritten_bytes -= len(answer.raw)
+            self._is_written.set()
             self._change(-len(answers), 0)
 
     def _leave(self) -> None:

@@ -193,24 +193,31 @@ class CatalogService:
             *(TopicId(number), name, queue_count, internal, gene, automatic),
             version=self._next_version(),
         )
-        future = self._change(ConfigChange(put_topic=topic.config()), now_ms)
+        future = self._propose_change(ConfigChange(put_topic=topic.config()), now_ms)
         self._next_topic_id = number + 1
         self._proposed[name] = topic
+        # Of the proposal: who asked may go, and the topic is on its way all the same.
         future.add_done_callback(lambda done: self._settle(name, done))
-        return topic, future
+        return topic, asyncio.shield(future)
 
     def _settle(self, name: str, done: "asyncio.Future[bool]") -> None:
         self._proposed.pop(name, None)
         if not done.cancelled():
             done.exception()
 
-    def _change(self, change: ConfigChange, now_ms: int | None = None) -> "asyncio.Future[bool]":
+    def _change(self, change: ConfigChange) -> "asyncio.Future[bool]":
+        """A caller that goes away leaves the record in the log."""
+        return asyncio.shield(self._propose_change(change))
+
+    def _propose_change(
+        self, change: ConfigChange, now_ms: int | None = None
+    ) -> "asyncio.Future[bool]":
         future: asyncio.Future[bool] = self._propose(
             lambda now, token: self._mastership.configure(change, now, token), now_ms
         )
         self._changing.add(future)
         future.add_done_callback(self._changing.discard)
-        return asyncio.shield(future)  # a caller that goes away leaves the record in the log
+        return future
 
     def _next_version(self) -> int:
         """Of a topic or group that is changed now: above that of each change before."""
@@ -227,6 +234,7 @@ class CatalogService:
         """See EnginePort."""
         validate_topic_name(name)
         async with self._lock:
+            await self._settle_changes()
             found = self._catalog.find_topic(name)
             count = queue_count or self._defaults.topic_queue_count
             if found is None:
@@ -324,7 +332,9 @@ class CatalogService:
         if settings.start_ms:
             positions.check_level(self._shard)
         async with self._lock:
-            await asyncio.gather(*self._make_group(name, settings)[1])
+            await self._settle_changes()
+            if not all(await asyncio.gather(*self._make_group(name, settings)[1])):
+                raise _gone()
             return self.listing.put_group_info(self._catalog.get_group(name))
 
     async def update_group(

@@ -234,7 +234,8 @@ class Polls:
             return None
         attempt, held_answer = waiter.params.attempt, waiter.params.held_answer
         if held_answer is not None:
-            held_answer.take(len(delivery.blobs))
+            overhead_bytes = waiter.params.overhead_bytes * len(delivery.units)
+            held_answer.take(len(delivery.blobs) + overhead_bytes)
         if attempt is not None:
             self._answers.note(interest, attempt, delivery.lease.lease_id)
             delivery.lease.poll = PollMark(interest.topic_id, *attempt, now_ms)
@@ -251,12 +252,9 @@ class Polls:
         if group is not None and group.is_paused:
             waiter.is_unfinished = False
             return None
-        limits = ReceiveLimits(
-            messages_max,
-            min(waiter.params.bytes_max, self._budget.room_bytes),
-            waiter.invisible_ms,
-            now_ms,
-        )
+        count_max, bytes_max = self._budget.share(messages_max, waiter.params.overhead_bytes)
+        bytes_max = min(waiter.params.bytes_max, bytes_max)
+        limits = ReceiveLimits(count_max, bytes_max, waiter.invisible_ms, now_ms)
         delivery = receiver.receive(*interest, limits, waiter.call_filter)
         waiter.is_unfinished = receiver.is_unfinished
         if waiter.call_filter is not None:

@@ -12,7 +12,14 @@ from typing import Final
 
 from hourwheel import limits
 
-ANSWER_BYTES_MIN: Final = limits.MESSAGE_BODY_BYTES_MAX + limits.MESSAGE_META_BYTES_MAX
+MESSAGE_OVERHEAD_BYTES: Final = 400
+"""What a message of an answer takes beside its own bytes, at most or nearly: its id, its receipt,
+the name of its topic, its times."""
+ROW_OVERHEAD_BYTES: Final = 80
+"""The same in a delivery batch, which has columns for all that."""
+ANSWER_BYTES_MIN: Final = (
+    limits.MESSAGE_BODY_BYTES_MAX + limits.MESSAGE_META_BYTES_MAX + MESSAGE_OVERHEAD_BYTES
+)
 """An answer has a message, however large it is: with less room than that there is none."""
 
 
@@ -47,6 +54,21 @@ class AnswerBudget:
     def has_room_for(self, size_bytes: int) -> bool:
         """Whether an answer of that size may be given: if it is larger than all room, alone."""
         return not self.held_bytes or self.room_bytes >= size_bytes
+
+    def share(self, count_max: int, overhead_bytes: int) -> tuple[int, int]:
+        """(How many messages an answer may have, how many bytes of their own) to fit into the room.
+
+        What messages take beside their bytes gets half of it at most. One message there is always,
+        however large it is.
+
+        Args:
+            count_max: messages that are asked for.
+            overhead_bytes: what each takes beside its bytes.
+        """
+        room_bytes = self.room_bytes
+        if overhead_bytes:
+            count_max = max(1, min(count_max, room_bytes // (2 * overhead_bytes)))
+        return count_max, max(0, room_bytes - count_max * overhead_bytes)
 
     def watch(self, on_room: Callable[[], None]) -> None:
         """Have `on_room` called whenever something was let go and there is room."""

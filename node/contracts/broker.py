@@ -100,6 +100,8 @@ class ReceiveParams:
     """Where the same attempt was answered before, it gets that answer again."""
     held_answer: HeldAnswer | None = None
     """Counts the bytes of the answer until the client has read it; None: they are not counted."""
+    overhead_bytes: int = 0
+    """What each message takes of the answer beside its meta and body."""
 
 
 @dataclass(slots=True)

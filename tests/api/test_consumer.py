@@ -94,8 +94,8 @@ async def test_receive_gives_defaults_when_little_is_asked() -> None:
         await world.consumer.Receive(asking(max_messages=5, max_bytes=9, invisible_ms=100))
         asked = world.engine.asked("receive")
     assert asked == [
-        ReceiveParams("billing", "orders", 32, 1 << 20),
-        ReceiveParams("billing", "orders", 5, 9, invisible_ms=100),
+        ReceiveParams("billing", "orders", 32, 1 << 20, overhead_bytes=400),
+        ReceiveParams("billing", "orders", 5, 9, invisible_ms=100, overhead_bytes=400),
     ]
 
 

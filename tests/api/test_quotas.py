@@ -120,6 +120,28 @@ async def test_calls_and_streams_are_counted_until_they_end() -> None:
         await accepted(world)
 
 
+async def test_session_is_no_call_and_each_call_in_it_is_one() -> None:
+    """Else a quota of one call would shut out a client that has a session."""
+    async with world_of(calls_in_flight=1) as world:
+        session = world.sessions.Session(metadata=ALICE)
+        poll = consumer_pb2.ReceiveRequest(group="billing", topic="orders", wait_ms=60_000)
+        first = session_pb2.SessionCall(call_id=1, ack=consumer_pb2.AckRequest(group="billing"))
+        await session.write(session_pb2.SessionRequest(calls=[first]))
+        answers: list[Any] = []
+        while not answers:
+            answers += (await session.read()).answers
+        assert answers[0].HasField("ack")
+        calls = [
+            session_pb2.SessionCall(call_id=2, receive=poll),
+            session_pb2.SessionCall(call_id=3, publish=batch(1)),
+        ]
+        await session.write(session_pb2.SessionRequest(calls=calls))
+        while len(answers) < 2:
+            answers += (await session.read()).answers
+        assert answers[1].error.params["quota"] == "calls_in_flight"
+        session.cancel()
+
+
 async def test_connections_are_counted_while_a_call_is_under_way() -> None:
     async with world_of(connections=1) as world:
         options = [("grpc.use_local_subchannel_pool", 1)]

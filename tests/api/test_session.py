@@ -20,7 +20,8 @@ from hourwheel.v1.session_pb2 import SessionAnswer, SessionCall, SessionRequest
 from node.api.session import FRAME_CALLS_MAX, IN_FLIGHT_MAX
 from tests.support.api_world import ApiWorld, Refusal, refusal_of
 from tests.support.eventually import until
-from tests.support.fake_engine import NOW_MS, Stored
+from tests.support.fake_engine import NOW_MS, FakeEngine, Stored
+from tests.support.peak_budget import PeakBudget
 
 POLL = ReceiveRequest(group="billing", topic="orders", wait_ms=20_000)
 ACK = AckRequest(group="billing")
@@ -311,6 +312,22 @@ async def test_a_session_is_ended_when_its_answers_are_not_read() -> None:
         await channel.close()
         await until(lambda: not world.stats.sessions)
         assert world.engine.answers.held_bytes == 0
+
+
+async def test_polls_of_one_frame_are_answered_as_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count, size_bytes, unwritten_bytes = 50, 1 << 10, 4 << 10
+    monkeypatch.setattr("node.api.session.UNWRITTEN_BYTES", unwritten_bytes)
+    engine = FakeEngine(answers=PeakBudget(1 << 20))
+    async with ApiWorld(engine=engine) as world:
+        store(world, *[bytes(size_bytes)] * count)
+        one = ReceiveRequest(group="billing", topic="orders", max_messages=1)
+        client = Client(world)
+        await client.send(*(call(n + 1, receive=one) for n in range(count)))
+        answers = await client.answers(count)
+        assert all(len(each.receive.messages) == 1 for each in answers.values())
+        assert engine.answers.peak_bytes <= unwritten_bytes + size_bytes
 
 
 async def test_room_is_given_back_when_the_client_goes_away_before_it_has_read() -> None:

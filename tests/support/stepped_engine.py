@@ -257,12 +257,14 @@ class SteppedEngine:
         wanted: str | None = None,
         attempt: Attempt | None = None,
         held: HeldAnswer | None = None,
+        overhead_bytes: int = 0,
     ) -> Delivery | None:
         """Lease messages. `wanted`: a filter by tags."""
         expression = None if wanted is None else FilterExpression.tags(wanted)
         return await self.engine.receive(
             ReceiveParams(
-                *(group, topic, count, 1 << 20, wait_ms, invisible_ms, expression, attempt, held)
+                *(group, topic, count, 1 << 20, wait_ms, invisible_ms, expression, attempt, held),
+                overhead_bytes=overhead_bytes,
             )
         )
 

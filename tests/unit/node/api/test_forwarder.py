@@ -25,6 +25,7 @@ from tests.support.api_world import ApiWorld, refusal_of, refused
 from tests.support.callers import identify
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
+from tests.support.peak_budget import PeakBudget
 
 PUBLISH: Final = "/hourwheel.v1.ProducerService/Publish"
 REDIRECT: Final = (("hourwheel-redirect", "1"),)
@@ -522,16 +523,6 @@ async def test_stream_is_ended_at_the_master_when_its_client_leaves() -> None:
         assert master.stats.streams == 1
         stream.cancel()
         await until(lambda: master.stats.streams == 0 and node.stats.streams == 0)
-
-
-class PeakBudget(AnswerBudget):
-    """Remembers the most that was held."""
-
-    peak_bytes = 0
-
-    def take(self, size_bytes: int) -> None:
-        super().take(size_bytes)
-        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
 
 
 async def test_poll_that_is_passed_on_waits_for_room_for_its_answer() -> None:

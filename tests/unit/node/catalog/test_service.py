@@ -92,6 +92,30 @@ async def test_group_is_there_when_whoever_made_it_goes_away_meanwhile(tmp_path:
         assert world.engine.shard.views.catalog.next_group_id == 2
 
 
+async def test_topic_is_used_when_whoever_made_it_goes_away_meanwhile(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        for _ in range(2):
+            first = asyncio.ensure_future(world.engine.create_topic("orders", 1))
+            await asyncio.sleep(0)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+        assert (await world.publish(world.now_ms)).count == 1
+        assert world.engine.shard.views.catalog.next_topic_id == 2
+
+
+async def test_group_gets_its_settings_when_whoever_made_it_goes_away_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        first = asyncio.ensure_future(world.receive())
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        made = await within(world.engine.put_group("billing", GroupSettings(attempts_max=3)))
+        assert made.attempts_max == 3
+
+
 async def test_group_is_unknown_when_none_is_made(tmp_path: Path) -> None:
     async with configured(tmp_path, DefaultsConfig(groups_auto_create=False)) as world:
         await world.publish(world.now_ms)

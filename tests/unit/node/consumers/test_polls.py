@@ -231,6 +231,23 @@ def test_answer_that_got_lost_comes_again_when_there_is_room() -> None:
         assert answers[0].lease_id == answers[1].lease_id
 
 
+def test_messages_count_with_what_each_takes_beside_its_bytes() -> None:
+    """A repeated answer, too: it is held as often as it is given."""
+    with SteppedEngine(answer_bytes=8_000, answer_bytes_min=SIZE_BYTES) as stepped:
+        stepped.call(stepped.publish(*[0] * 32))
+        asked: dict[str, Any] = {"attempt": Attempt(7, 1), "overhead_bytes": 400}
+        for times in (1, 2):
+            delivery = stepped.call(
+                stepped.receive(held=HeldAnswer(stepped.engine.answers), **asked)
+            )
+            assert delivery is not None
+            assert len(delivery.units) == 8_000 // 2 // 400
+            held_bytes = stepped.engine.answers.held_bytes
+            assert held_bytes == times * len(delivery.units) * (400 + SIZE_BYTES)
+        with pytest.raises(errors.Overloaded, match="not read"):
+            stepped.call(stepped.receive(**asked))
+
+
 def test_nobody_who_waits_for_room_is_missed_when_mastership_lapses() -> None:
     with SteppedEngine(answer_bytes=SIZE_BYTES, answer_bytes_min=SIZE_BYTES) as stepped:
         stepped.call(stepped.publish(0, 0))

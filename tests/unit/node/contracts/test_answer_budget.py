@@ -25,6 +25,15 @@ def test_has_room_for_a_size_or_for_one_answer_of_any() -> None:
     assert (budget.has_room_for(70), budget.has_room_for(71)) == (True, False)
 
 
+def test_half_of_the_room_at_most_is_for_what_messages_take_beside_their_bytes() -> None:
+    budget = AnswerBudget(1_000)
+    assert budget.share(16_384, 10) == (50, 500)
+    assert budget.share(3, 10) == (3, 970)
+    assert budget.share(16_384, 0) == (16_384, 1_000)
+    budget.take(995)
+    assert budget.share(16_384, 10) == (1, 0)
+
+
 def test_watchers_are_called_when_something_is_let_go_and_there_is_room() -> None:
     budget, calls = AnswerBudget(100, answer_bytes_min=40), list[tuple[str, int]]()
     for name in "ab":

@@ -196,7 +196,9 @@ class Engine:
         self.is_closing = True
         error = None if found.cancelled() else found.result()
         if isinstance(error, errors.CorruptFile):
-            self._failure.can_be_mended = self.background.maintenance.distrust(error)
+            maintenance = self.background.maintenance
+            self._failure.can_be_mended = maintenance.can_mend(error)
+            self._failure.mending = self.background.end_with(lambda: maintenance.distrust(error))
 
     @contextmanager
     def failing_with_damage(self) -> Iterator[None]:

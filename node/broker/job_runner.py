@@ -155,6 +155,26 @@ class Background:
         except _Stopped:
             raise errors.ShuttingDown from None
 
+    def end_with(self, step: Callable[[], object]) -> "asyncio.Future[None]":
+        """Begin no job any more, and call `step` when none is under way: merges are left for it.
+
+        The future is done then. What `step` does with the manifest no job undoes.
+        """
+        self._stopping.set()
+        ended = self._loop.create_future()
+
+        def end(_: object = None) -> None:
+            try:
+                step()
+            finally:
+                ended.set_result(None)
+
+        if self._task is None:
+            end()
+        else:
+            self._task.add_done_callback(end)
+        return ended
+
     async def wait_for_checkpoint(self) -> None:
         """Return when no checkpoint is under way: only then may the log be cut.
 

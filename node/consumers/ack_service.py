@@ -118,7 +118,14 @@ class AckService:
             return ReceiptOutcome.STALE
         if one.receipt.first_position != lease.first:
             return ReceiptOutcome.INVALID
-        for first, end in positions.ranges:
+        held = [
+            (first, end)
+            for first, end in positions.ranges
+            if any(part.first < end and first < part.end for part in lease.parts)
+        ]
+        if not held:
+            return ReceiptOutcome.STALE  # these messages have been given to others by now
+        for first, end in held:
             leases.change(lease, first, end, until_ms)
         return ReceiptOutcome.OK
 

@@ -277,6 +277,8 @@ class Failure:
     )
     can_be_mended: bool = False
     """What was found is of the views, and a start builds these anew."""
+    mending: asyncio.Future[None] | None = None
+    """Done when the files say so: a job may have to end before."""
 
     def report(self, error: HourwheelError) -> None:
         """Say that the process must stop because of `error`."""

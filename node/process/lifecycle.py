@@ -53,6 +53,8 @@ beside a busy thread, with these 0.5 ms 0.7 ms; and a group commit began and end
 beside a busy loop. Two busy threads cost a fifth more processor time so."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LET_GO_S: Final = 20.0
+_MENDED_S: Final = 2.0
+"""Others of the cluster do not wait for longer to hear that the node has ended."""
 _log = logs.get(__name__)
 
 
@@ -160,7 +162,11 @@ async def _serve(node: Node, stops: "asyncio.Queue[str]", ready_file: Path | Non
         await _first(stop, failed, renewed)
         renewed.cancel()
         if failed.done():
-            return await _replace(node) if node.can_be_replaced else EXIT_FAILURE
+            if node.can_be_replaced:
+                return await _replace(node)
+            if node.failure.mending is not None:
+                await asyncio.wait([node.failure.mending], timeout=_MENDED_S)
+            return EXIT_FAILURE
         if stop.done():
             node.renewal.clear()
             stop = _task(stops.get())

@@ -67,7 +67,7 @@ def load_views(place: ShardPlace, config: WheelConfig) -> tuple[Views, Checkpoin
             about it is to rebuild from the log, while the log still starts at 0.
         IncompatibleFormat: it was made by a later version, and the log is of one.
     """
-    manifest = _read_manifest(place)
+    manifest = read_manifest(place)
     views = _empty_views(place, config, manifest)
     views.queues.all()  # to find damage here, where it can be mended, and not when they are used
     for state in manifest.runs:
@@ -75,7 +75,8 @@ def load_views(place: ShardPlace, config: WheelConfig) -> tuple[Views, Checkpoin
     return views, manifest
 
 
-def _read_manifest(place: ShardPlace) -> Checkpoint:
+def read_manifest(place: ShardPlace) -> Checkpoint:
+    """The manifest on disk; empty where there is none. Raises CorruptFile."""
     path = place.under(MANIFEST)
     if not place.disk.exists(path):
         return Checkpoint()

@@ -18,6 +18,7 @@ from node.shard.checkpoint import (
     ShardPlace,
     hour_level_end,
     name_keys,
+    read_manifest,
     run_state,
     write_manifest,
 )
@@ -324,24 +325,34 @@ class Maintenance:
                 return _Rewrite(self._place, inner, self.manifest)
         return None
 
+    def can_mend(self, error: errors.CorruptFile | None = None) -> bool:
+        """Whether the next start can build the damaged view: the log has all of it.
+
+        The key index can be built in any case.
+        """
+        return self._is_of_keys(error) or self._log.start_offset == 0
+
+    def _is_of_keys(self, error: errors.CorruptFile | None) -> bool:
+        file = "" if error is None else str(error.params.get("file", ""))
+        return file.startswith(self._place.under("keys/"))
+
     def distrust(self, error: errors.CorruptFile | None = None) -> bool:
         """A file of the views turned out damaged: let the next start build them from the log.
 
+        Not while a job runs, which would write its own manifest.
+
         Returns:
-            Whether it can. Where the log no longer has all of it the checkpoint stays, for people
-            to decide about; but the key index can be built again in any case.
+            Whether it `can_mend`; else the checkpoint stays, for people to decide about.
         """
-        file = "" if error is None else str(error.params.get("file", ""))
-        if file.startswith(self._place.under("keys/")):
-            manifest = Checkpoint()
-            manifest.CopyFrom(self.manifest)
+        if self._is_of_keys(error):
+            manifest = read_manifest(self._place)  # a job may have written one and failed then
             name_keys(manifest, KeyState((), manifest.next_key_run_id, is_complete=False))
             write_manifest(self._place, manifest)
             self.manifest = manifest
             return True
-        path = self._place.under(MANIFEST)
-        if self._log.start_offset > 0:
+        if not self.can_mend(error):
             return False
+        path = self._place.under(MANIFEST)
         if self._place.disk.exists(path):
             self._place.disk.remove(path)
             self._place.disk.sync_dir(self._place.directory)

@@ -226,6 +226,34 @@ async def test_close_waits_for_a_checkpoint_that_is_under_way() -> None:
     assert world.maintenance.said == ["finish checkpoint", "remove"]
 
 
+async def test_manifest_is_changed_by_none_but_the_job_that_is_under_way() -> None:
+    job, later = FakeJob("checkpoint"), FakeJob()
+    world = World(job, later)
+    world.background.start_if_due()
+    await until(job.begun.is_set)
+    ended = world.background.end_with(lambda: world.maintenance.said.append("distrust"))
+    await let_others_run()
+    assert world.maintenance.said == []
+    job.go_on.set()
+    await within(ended)
+    assert world.maintenance.said == ["finish checkpoint", "remove", "distrust"]
+    assert not later.begun.is_set(), "nothing begins any more"
+    await world.close()
+
+
+async def test_merge_is_left_for_what_is_to_be_done_at_the_end() -> None:
+    job = FakeJob()
+    job.is_slice_by_slice = True
+    world = World(job)
+    world.background.start_if_due()
+    await until(job.begun.is_set)
+    await within(world.background.end_with(lambda: world.maintenance.said.append("distrust")))
+    assert world.maintenance.said == ["fail merge", "distrust"]
+    await within(world.background.end_with(lambda: world.maintenance.said.append("once more")))
+    assert world.maintenance.said[-1] == "once more"
+    await world.close()
+
+
 async def test_publishing_waits_when_it_outruns_flushing() -> None:
     job = FakeJob("checkpoint")
     world = World(job)

@@ -232,6 +232,9 @@ async def test_change_moves_the_end_of_a_part_only(tmp_path: Path) -> None:
         world.advance(RETRY_MS)
         again = await world.leased()
         assert again.units["sequence"].tolist() == [0, 2]
+        for first, count, outcome in ((0, 1, STALE), (2, 1, STALE), (0, 3, OK)):
+            over = world.select(delivery, first, count)
+            assert world.engine.change_invisible("billing", [over], 60_000)[0] == [outcome]
         assert await world.ack(part) == [OK]
         assert await world.ack(world.select(again)) == [OK]
         world.advance(100_000)

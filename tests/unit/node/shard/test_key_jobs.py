@@ -8,6 +8,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from node.shard import key_jobs
+from node.shard.checkpoint import read_manifest
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import CommitLog, LogConfig
@@ -186,6 +187,25 @@ def test_index_is_built_in_pieces(world: ShardWorld, monkeypatch: pytest.MonkeyP
         assert world.work()
         count += 1
     assert count > 3
+    world.check_promises()
+
+
+def test_index_is_distrusted_in_the_newest_manifest(world: ShardWorld) -> None:
+    """Of a job that wrote it and did not come to its end: else its runs would be lost."""
+    save_some(world, 3)
+    written = world.maintenance.manifest
+    world.publish(keyed(world.now_ms + HOUR_MS, 3))
+    world.commit()
+    assert world.begin_job(save=True)
+    assert world.job is not None
+    world.job.run(lambda: None)
+    world.maintenance.distrust(errors.CorruptFile("x", file=world.place.under("keys/x")))
+    found = read_manifest(world.place)
+    assert found.applied_offset > written.applied_offset
+    assert not found.key_run_ids
+    world.kill()
+    assert not world.shard.views.keys.is_complete
+    work_all(world)
     world.check_promises()
 
 

@@ -172,6 +172,7 @@ class Engine:
 
     def serve(self, mastership: Mastership) -> None:
         """This node has taken over, and answers from now on."""
+        self.shard.views.queues.look_again()  # the cluster clock may be behind its former one
         self.service = MasterService(self, mastership)
         self._takeover.end()
 

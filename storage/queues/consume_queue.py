@@ -360,7 +360,9 @@ class ConsumeQueue:
         return np.concatenate(found).view(UNIT) if found else NO_UNITS
 
     def visible_end(self, now_ms: int) -> Position:
-        """Position of the first entry that consumers may not see yet. Never falls.
+        """Position of the first entry that consumers may not see yet.
+
+        Never falls, but by `look_again`.
 
         Looks only behind what it said last, and not at everything at once where much came since:
         then it says less than is visible, and `next_gate_ms` is not ahead of `now_ms`.
@@ -368,6 +370,10 @@ class ConsumeQueue:
         if self._visible_end < self._end and (self._gate_ms is None or self._gate_ms <= now_ms):
             self._move_visible_end(now_ms)
         return Position(self._visible_end)
+
+    def look_again(self) -> None:
+        """The clock was set back: look at the gates of all entries again."""
+        self._visible_end, self._gate_ms = self._start, None
 
     def _move_visible_end(self, now_ms: int) -> None:
         at, step, looked_at = self._visible_end, _SCAN_FIRST, 0

@@ -117,6 +117,11 @@ class ConsumeQueues:
                 queues._remove_folder(join(directory, name))
         return queues
 
+    def look_again(self) -> None:
+        """The clock was set back: what was visible may not be so any more."""
+        for queue in self._queues.values():
+            queue.look_again()
+
     def get(self, topic_queue: int) -> ConsumeQueue:
         """A queue; a new one is empty.
 

@@ -109,6 +109,21 @@ def test_nobody_is_served_while_the_node_may_not_act_and_nothing_is_missed(
         assert came(poll)
 
 
+def test_nothing_comes_early_where_a_node_leads_again_and_its_clock_is_behind() -> None:
+    with SteppedEngine() as stepped:
+        stepped.call(stepped.publish(LEAD_MS))
+        stepped.settle()
+        stepped.advance(LEAD_MS)
+        assert stepped.call(stepped.receive()) is not None
+        stepped.step_down()
+        stepped.now_ms -= LEAD_MS  # and the lease is gone with the mastership
+        stepped.become_master()
+        stepped.settle()
+        assert stepped.call(stepped.receive()) is None
+        stepped.advance(LEAD_MS)
+        assert stepped.call(stepped.receive()) is not None
+
+
 def test_nobody_looks_on_while_the_node_may_not_act(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("node.consumers.polls.SLICE_WORK", 0)
     with SteppedEngine() as stepped:

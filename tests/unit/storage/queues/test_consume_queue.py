@@ -177,6 +177,16 @@ def test_visible_end_when_the_clock_steps_back() -> None:
     assert queue.visible_end(3) == 5
 
 
+def test_visible_end_when_the_clock_was_set_back() -> None:
+    queue = filled(SimulatedDisk(), 5, due_ms=10)
+    queue.append(make_units(5, 5, due_ms=20))
+    assert queue.visible_end(20) == 10
+    queue.look_again()
+    assert queue.visible_end(10) == 5
+    assert queue.next_gate_ms() == 20
+    assert queue.visible_end(20) == 10
+
+
 def test_visible_end_when_accepted_after_its_due_time() -> None:
     queue = opened(SimulatedDisk())
     queue.append(make_units(0, 1, due_ms=10, store_ms=30))

@@ -506,16 +506,15 @@ def build_member(
     """
     place = opened.maintenance.place
     # No lease was granted before the first epoch, nor where there is no other node.
-    granted_ms = 0.0
-    if seen.epoch and not identity.is_alone:
-        granted_ms = max(rules.lease.lease_ms, _FORMER_LEASE_MS)
+    longest_ms = max(rules.lease.lease_ms, _FORMER_LEASE_MS)
+    granted_ms = longest_ms if seen.epoch and not identity.is_alone else 0.0
     follower = Follower(
         me=identity.node_id,
         boot_id=identity.boot_id,
         cluster_id=identity.cluster_id,
         shard=place.identity.shard,
         seen=seen,
-        grant=LeaseGrant(ports.time.monotonic_ms(), granted_ms),
+        grant=LeaseGrant(ports.time.monotonic_ms(), granted_ms, lease_ms_max=longest_ms),
     )
     replica = Replica(opened, follower, identity, rules, now_ms=ports.time.now_ms)
     sender = SnapshotSender(

@@ -126,7 +126,8 @@ class ReplicationServer:
             self._snapshots.receiver.need(NodeId(first.hello.node_id), first.hello.epoch)
             return
         async with self._turn:
-            await self._engine.background.wait_for_checkpoint()
+            if second.begin.offset < self._replica.facts.end_offset:  # else nothing is cut
+                await self._engine.background.wait_for_checkpoint()
             self._demand_latest(stream)
             self._replica.begin_following(second.begin)
         self._has_news = asyncio.Event()  # of this stream: an older one must not take it

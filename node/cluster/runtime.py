@@ -213,6 +213,7 @@ class ClusterRuntime:
             self._control.propose,
             monotonic_ms=self._monotonic_ms,
             silent_ms=silent_ms,
+            is_alone=len(self._nodes) == 1,
         )
         return ServedCluster(view, self._member, members)
 

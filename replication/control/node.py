@@ -291,6 +291,8 @@ class ControlNode:
         """See PeerHandler."""
         try:
             return self.group.knows(session)
+        except errors.DiskFull as error:  # it is dialled again, until there is room
+            raise errors.PeerRefused(f"no room to note the journal of {session.peer_id}") from error
         except errors.Internal as error:
             self.on_death(error)
             raise errors.PeerRefused("this node's disk has failed") from error

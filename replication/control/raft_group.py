@@ -51,6 +51,9 @@ class Origin:
     peers: dict[NodeId, str]
     first: FirstState | None
     """None for generation 0, which no other node has to hear of."""
+    named_ids: frozenset[NodeId]
+    """Whom the configuration names: all whom this node knows may be gone, and those there. Not who
+    has left, who could say that all others have."""
 
     @property
     def known_ids(self) -> frozenset[NodeId]:
@@ -67,13 +70,14 @@ def read_origin(config: ControlConfig, disk: Disk, identity: Identity) -> Origin
     """
     generation = generations.find_generation(disk)
     if not generation:
-        return Origin(0, dict(config.peers), None)
+        return Origin(0, dict(config.peers), None, frozenset(config.peers))
     first = generations.first_state(disk, identity, generation)
     state = decode_state(first)
     membership = state.membership
     check_member(config.node_id, membership)
     peers = {one: at for one, at in membership.members.items() if one != config.node_id}
-    return Origin(generation, peers, _shown_of(state, first))
+    named_ids = frozenset(config.peers) - frozenset(membership.former_node_ids)
+    return Origin(generation, peers, _shown_of(state, first), named_ids)
 
 
 def _shown_of(state: ControlState, raw: bytes) -> FirstState:
@@ -130,6 +134,7 @@ class RaftGroup:
             first=origin.first,
             journal=lambda: (self._journal_id, self.has_no_part),
         )
+        self.network.named_ids = origin.named_ids
         self._listen = config.listen
         self._journal: RaftJournal | None = None
         self._transport: NetworkTransport | None = None
@@ -193,6 +198,7 @@ class RaftGroup:
         """See PeerHandler. Who is registered has taken part.
 
         Raises:
+            DiskFull: see RaftJournal.meet.
             FsyncFailed, DiskFailed: stop the process.
         """
         if session.is_blank and session.peer_id in self.state.nodes:

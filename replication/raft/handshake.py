@@ -106,16 +106,18 @@ class Handshake:
         secret: bytes | None,
         certified: frozenset[str] | None,
         known_ids: frozenset[NodeId] = frozenset(),
+        named_ids: frozenset[NodeId] = frozenset(),
     ) -> None:
         """Exactly one of `secret` and `certified` is None.
 
         `known_ids`: who is or was a member: told of this generation, where theirs is earlier.
+        `named_ids`: by the configuration; they are believed to be of a later generation.
         """
         errors.invariant((secret is None) != (certified is None), "a secret or a certificate")
         errors.invariant(len(nonce) == NONCE_BYTES, "a nonce has 32 bytes")
         self._identity = identity
         self._peer_ids = peer_ids
-        self._known_ids = known_ids
+        self._known_ids, self._named_ids = known_ids, named_ids
         self._nonce = nonce
         self._secret = secret
         self._certified = certified
@@ -220,8 +222,11 @@ class Handshake:
             raise errors.PeerRefused("a node of another cluster")
         if hello.peer_node_id != self._identity.node_id:
             raise errors.PeerRefused(f"meant for {hello.peer_node_id!r}")
-        is_earlier = hello.generation < self._identity.generation
-        known_ids = self._peer_ids | self._known_ids if is_earlier else self._peer_ids
+        known_ids = self._peer_ids
+        if hello.generation < self._identity.generation:
+            known_ids |= self._known_ids
+        elif hello.generation > self._identity.generation:
+            known_ids |= self._named_ids
         if hello.node_id not in known_ids:
             raise errors.PeerRefused(f"{hello.node_id!r} is no peer")
         if self._certified is not None and hello.node_id not in self._certified:

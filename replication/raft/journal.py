@@ -200,13 +200,17 @@ class RaftJournal(Journal):  # type: ignore[misc]
         """Note durably which journal a peer has. False: it had another one before.
 
         Raises:
+            DiskFull: it is not noted, and the peer must not hear that nobody knows it.
             FsyncFailed, DiskFailed: stop the process.
         """
         with self._vote_lock:
             known = self._meta.met.get(peer_id)
             if known is None:
+                meta = pb.RaftMeta()
+                meta.CopyFrom(self._meta)
+                meta.met[peer_id] = journal_id
+                self._vote_file.store(meta)
                 self._meta.met[peer_id] = journal_id
-                self._vote_file.store(self._meta)
             return known in {None, journal_id}
 
     # --- entries, as PySyncObj asks for them

@@ -100,6 +100,7 @@ class PeerNetwork:
 
     Attributes:
         refused: reason -> how many connections were cut off for it.
+        named_ids: who else than the peers may tell of a later generation.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class PeerNetwork:
         self._security = security
         self._handler = handler
         self._first = first
+        self.named_ids = frozenset[NodeId]()
         self._journal = journal
         self._took_part: set[NodeId] = set()
         """Peers that have sent messages of Raft."""
@@ -313,6 +315,7 @@ class PeerNetwork:
             secret=self._security.secret,
             certified=self._security.certified(writer.get_extra_info("peercert")),
             known_ids=frozenset() if self._first is None else self._first.known_ids,
+            named_ids=self.named_ids,
         )
         if dialled is not None:
             writer.write(pack_frame(handshake.first(dialled, is_inquiry=is_inquiry)))

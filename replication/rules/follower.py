@@ -5,7 +5,8 @@
             answered       with the log's epochs and ends
     begin   cut, durably   the log is the master's up to there; from now on its parts are taken
     log     appended       if it is the next
-    beat    lease granted  and echoed with the next acknowledgement
+    beat    lease granted  and echoed with the next acknowledgement, unless it is longer than what
+                           this node would remember
 
 What a stream says counts only while it is the latest one: a newer hello ends the older stream.
 """
@@ -147,13 +148,18 @@ class Follower:
         self.high_watermark = max(self.high_watermark, part.high_watermark)
 
     def on_heartbeat(self, heartbeat: SyncBeat, monotonic_ms: float) -> None:
-        """Grant the lease that the master requests; the next acknowledgement says so."""
+        """Grant the lease that the master requests; the next acknowledgement says so.
+
+        Not one that this node would forget by starting again: it follows, and echoes nothing.
+        """
         if heartbeat.releases_lease:  # also where a later epoch is known already
             self._grant.release(heartbeat.epoch)
             return
         self._demand(Stage.FOLLOWING, heartbeat.epoch)
         self.high_watermark = max(self.high_watermark, heartbeat.high_watermark)
         self.last_heartbeat, self.heartbeat_heard_ms = heartbeat, monotonic_ms
+        if not self._grant.may_grant(heartbeat.lease_ms):
+            return
         until_ms = monotonic_ms + heartbeat.lease_ms
         self._grant.renew(self._seen.epoch, self._seen.master, self._master_boot_id, until_ms)
 
@@ -181,7 +187,11 @@ class Follower:
             clock_ms=clock_ms,
         )
         heartbeat = self.last_heartbeat
-        if heartbeat is not None and heartbeat.epoch == self.epoch:
+        if (
+            heartbeat is not None
+            and heartbeat.epoch == self.epoch
+            and self._grant.may_grant(heartbeat.lease_ms)
+        ):
             ack.echo_us = heartbeat.sent_us
             ack.echo_age_us = int((monotonic_ms - self.heartbeat_heard_ms) * 1_000)
         return ack

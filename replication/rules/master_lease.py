@@ -17,6 +17,7 @@ this is a fact for ever. A lost connection is none (decision 0035).
 nothing.)
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -83,14 +84,24 @@ class LeaseGrant:
     """A node's side: which master it follows, and until when it follows no other one.
 
     A node that has just started does not know what it granted before: it counts as having granted a
-    full lease to a master that it cannot name.
+    full lease to a master that it cannot name. So it grants none that is longer than what it would
+    count then: a master with a longer one, by its configuration, has to do without this node.
     """
 
-    def __init__(self, monotonic_ms: float, lease_ms: float) -> None:
-        """`lease_ms`: the longest that it may have granted before it started; 0 for a new node."""
+    def __init__(
+        self, monotonic_ms: float, lease_ms: float, *, lease_ms_max: float = math.inf
+    ) -> None:
+        """Begin.
+
+        Args:
+            monotonic_ms: now.
+            lease_ms: the longest that it may have granted before it started; 0 for a new node.
+            lease_ms_max: the longest that it counts as having granted whenever it starts.
+        """
         self._epoch = 0
         self._master = self._boot_id = ""
         self._until_ms = monotonic_ms + lease_ms
+        self._lease_ms_max = lease_ms_max
         self.ended_boot_ids: frozenset[str] = frozenset()
         """Incarnations whose processes are known to have ended."""
 
@@ -100,6 +111,10 @@ class LeaseGrant:
         if is_same or (self._boot_id and self._boot_id in self.ended_boot_ids):
             return 0.0
         return max(0.0, self._until_ms - monotonic_ms)
+
+    def may_grant(self, lease_ms: float) -> bool:
+        """Whether it would keep a grant of that length if it started again meanwhile."""
+        return lease_ms <= self._lease_ms_max
 
     def renew(self, epoch: int, master: NodeId, boot_id: str, until_ms: float) -> None:
         """Follow no other master until then. Only where `left_ms` is 0.

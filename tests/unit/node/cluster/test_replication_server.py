@@ -20,12 +20,14 @@ from hourwheel.internal.v1.replication_pb2 import (
     SyncBeat,
 )
 from hourwheel.transport.grpc_errors import failure_of
+from hourwheel.types import NodeId
 from node.cluster.data_plane import Dialer, Trust
 from replication.rules.follower import Stage
 from replication.rules.master import PROTOCOL
 from tests.support.engine_world import within
 from tests.support.eventually import until
 from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld
+from tests.support.replica_world import ReplicaWorld
 
 
 @asynccontextmanager
@@ -281,3 +283,41 @@ async def test_node_ends_when_it_cannot_say_how_far_it_is(
             found = await within(n2.failure.found)
         assert "a bug at" in found.message
         world.expected.add("n2")
+
+
+async def test_lease_is_granted_that_the_node_would_remember(tmp_path: Path) -> None:
+    async with MemberWorld(tmp_path) as world, calling(world["n2"]) as call:
+        await begun(world, call)
+        for lease_ms, echo_us in ((LEASE_MS, 77), (LEASE_MS + 1, 0)):
+            await call.write(
+                ReplicateRequest(beat=SyncBeat(epoch=1, sent_us=77, lease_ms=lease_ms))
+            )
+            assert (await within(call.read())).ack.echo_us == echo_us
+
+
+async def test_begin_waits_for_a_checkpoint_only_where_the_log_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    first = ReplicaWorld(NodeId("n1"))
+    first.become_master(1)
+    part = LogPart(
+        epoch=1, batch_epoch=1, batches=first.shard.log.read(0, first.replica.facts.end_offset)
+    )
+    async with (
+        MemberWorld(tmp_path) as world,
+        calling(world["n2"]) as one,
+        calling(world["n2"]) as two,
+    ):
+        n2 = world["n2"]
+
+        async def wait() -> None:
+            waits.append(n2.shard.log.end_offset)
+
+        monkeypatch.setattr(n2.engine.background, "wait_for_checkpoint", wait)
+        await begun(world, one)
+        assert not waits, "a checkpoint under way would delay the takeover"
+        await one.write(ReplicateRequest(log=part))
+        await until(lambda: n2.replica.facts.end_offset == len(part.batches))
+        await begun(world, two)
+        assert waits == [len(part.batches)]

@@ -18,9 +18,12 @@ from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from replication.control.client import ControlClient, Hello
 from replication.control.node import ControlNode
-from replication.control.raft_group import RaftGroup
+from replication.control.raft_group import RaftGroup, read_origin
 from replication.control_state.membership import Membership
 from replication.control_state.state import CODEC_VERSION, decode_state, encode_state
+from replication.raft.generations import begin_generation
+from replication.raft.handshake import Seal, Session
+from replication.raft.journal import RaftJournal
 from replication.raft.snapshot import SnapshotFile
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
@@ -251,3 +254,34 @@ async def test_failed_disk_ends_the_node(tmp_path: Path) -> None:
         await until(node.died.done)
         assert isinstance(node.died.result(), errors.FsyncFailed)
         assert "lost" not in client.state.topics
+
+
+async def test_peer_is_refused_where_there_is_no_room_to_note_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dialler that ended by it would never dial again."""
+
+    def full(*_: object) -> None:
+        raise errors.DiskFull("no room")
+
+    async with lone_node(tmp_path) as (node, _):
+        monkeypatch.setattr(RaftJournal, "meet", full)
+        session = Session(NodeId("n2"), Seal(None), Seal(None), journal_id=b"2" * 16)
+        with pytest.raises(errors.PeerRefused, match="no room"):
+            node.knows(session)
+        assert not node.died.done()
+
+
+async def test_who_is_behind_believes_its_configuration_and_not_who_has_left(
+    tmp_path: Path,
+) -> None:
+    config = replace(ControlCluster(tmp_path)["n1"].process.config, joins=True)
+    disk, identity = SimulatedDisk(), Identity(bytes.fromhex(config.cluster_id), 0)
+    assert read_origin(config, disk, identity).named_ids == {"n2", "n3"}
+    members = MappingProxyType({NodeId("n1"): "h:1", NodeId("n4"): "h:4"})
+    state = replace(
+        StateWorld().state,
+        membership=Membership(generation=1, members=members, former_node_ids=(NodeId("n2"),)),
+    )
+    begin_generation(disk, identity, config.node_id, 1, encode_state(state), is_blank=False)
+    assert read_origin(config, disk, identity).named_ids == {"n3"}

@@ -16,6 +16,7 @@ from replication.raft.generations import (
     has_begun,
     open_journal,
 )
+from replication.raft.vote_file import VoteFile
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 from tests.support.every_step import EveryStepDisk, lose_power_at_every_step
@@ -131,6 +132,22 @@ def test_peer_is_known_by_the_journal_that_it_had_first() -> None:
     assert journal.meet(NodeId("n3"), other)
     begin(disk, 1)
     assert open_journal(disk, IDENTITY, ME, 1).meet(NodeId("n2"), other), "another generation"
+
+
+def test_journal_that_could_not_be_noted_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be forgotten at the next start, and another one be taken for the first."""
+
+    def full(*_: object) -> None:
+        raise errors.DiskFull("no room")
+
+    first, other = b"1" * 16, b"2" * 16
+    journal = open_journal(SimulatedDisk(), IDENTITY, ME, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(VoteFile, "store", full)
+        with pytest.raises(errors.DiskFull):
+            journal.meet(NodeId("n2"), first)
+    assert journal.meet(NodeId("n2"), other)
+    assert not journal.meet(NodeId("n2"), first)
 
 
 def test_journals_have_an_id_of_their_own_for_life() -> None:

@@ -150,7 +150,9 @@ def test_seal_without_key_leaves_frames_alone() -> None:
     assert Seal(None).open(Seal(None).close(b"x")) == b"x"
 
 
-def of(node_id: str, generation: int, peers: set[str], known: set[str]) -> Handshake:
+def of(
+    node_id: str, generation: int, peers: set[str], known: set[str], named: str = ""
+) -> Handshake:
     return Handshake(
         Identity(CLUSTER, node_id, generation),
         frozenset(peers),
@@ -158,6 +160,7 @@ def of(node_id: str, generation: int, peers: set[str], known: set[str]) -> Hands
         secret=SECRET,
         certified=None,
         known_ids=frozenset(known),
+        named_ids=frozenset(named.split()),
     )
 
 
@@ -179,6 +182,16 @@ def test_word_of_a_later_generation_is_taken_from_peers_only() -> None:
         shake(of("n3", 9, {"n1"}, set()), of("n1", 1, {"n2", "n4"}, {"n1", "n2", "n3", "n4"}))
     at_dialler, _ = shake(of("n2", 2, {"n1"}, set()), of("n1", 1, {"n2", "n4"}, set()))
     assert at_dialler.generation == 1
+
+
+def test_word_of_a_later_generation_is_taken_from_whom_the_configuration_names() -> None:
+    """All whom a voter knows may have left while it was away."""
+    behind = of("n1", 1, {"n2", "n3"}, set(), "n4 n5")
+    at_dialler, at_acceptor = shake(of("n4", 3, {"n1", "n5"}, set()), behind)
+    assert (at_dialler.generation, at_acceptor.generation) == (1, 3)
+    for generation in (0, 1):
+        with pytest.raises(errors.PeerRefused, match="no peer"):
+            shake(of("n4", generation, {"n1"}, set()), of("n1", 1, {"n2"}, set(), "n4"))
 
 
 def test_inquiry_says_that_it_is_one() -> None:

@@ -30,7 +30,7 @@ FACTS = LogFacts(0, 100, 70)
 class World:
     """A follower 'b' and its files."""
 
-    def __init__(self, *, grant_left_ms: float = 0.0) -> None:
+    def __init__(self, *, grant_left_ms: float = 0.0, lease_ms_max: float = 600.0) -> None:
         disk = SimulatedDisk()
         self.seen = EpochStore.open(disk, "seen", IDENTITY)
         self.epochs = EpochFile.open(disk, "epochs", IDENTITY)
@@ -41,7 +41,7 @@ class World:
             cluster_id=CLUSTER,
             shard=0,
             seen=self.seen,
-            grant=LeaseGrant(0.0, grant_left_ms),
+            grant=LeaseGrant(0.0, grant_left_ms, lease_ms_max=lease_ms_max),
         )
 
     def hear(
@@ -209,3 +209,16 @@ def test_ends_of_processes_are_remembered_as_far_as_there_may_be_nodes() -> None
         world.follower.note_ended([f"boot-{number}"])
     assert len(world.follower.ended_boot_ids) == 64
     assert "boot-999" in world.follower.ended_boot_ids
+
+
+@pytest.mark.parametrize(("lease_ms_max", "is_granted"), [(600.0, True), (599.0, False)])
+def test_I4_no_lease_is_granted_that_a_start_would_forget(  # noqa: N802
+    lease_ms_max: float, is_granted: bool
+) -> None:
+    """By its own configuration it would count a shorter one as granted, and follow another."""
+    world = World(lease_ms_max=lease_ms_max)
+    world.follow(1)
+    world.beat(1, 50.0, high_watermark=90)
+    assert world.echo(60.0) == ((7_000, 10_000) if is_granted else (0, 0))
+    assert world.follower.high_watermark == 90, "it follows all the same"
+    assert world.follower.grant_left_ms(2, "c", 50.0) == (600.0 if is_granted else 0.0)

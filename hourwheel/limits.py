@@ -52,6 +52,11 @@ DEAD_LETTER_PAGE_SIZE_MAX: Final = 1_000
 """Messages of one page of a listing of dead letters, and ids that one call names."""
 PRODUCER_BATCHES_REMEMBERED: Final = 5
 """How many of a producer's latest batches are known again when they are sent twice."""
+PRODUCER_IDLE_MS_MIN: Final = 600_000
+"""A node remembers a silent producer for so long, however it is configured."""
+DELIVERY_TIMEOUT_MS_MAX: Final = 300_000
+"""A client tries a batch for so long at most: well below `PRODUCER_IDLE_MS_MIN`, so that what may
+have been taken is known again whenever it is sent again."""
 GRPC_MESSAGE_BYTES_MAX: Final = BATCH_BYTES_MAX + RECEIVE_BYTES_MAX + 65_536
 """Cap of one gRPC message in either direction; nothing larger is read from a socket."""
 DESCRIPTION_BYTES_MAX: Final = 256

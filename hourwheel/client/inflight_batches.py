@@ -21,6 +21,10 @@ that the refused batch was not taken by an earlier try, they follow the last num
 start at 0 under a new producer id. While there are unsure batches, nothing behind them is sent and
 all keep their numbers: a node that takes others in between forgets them.
 
+An unsure batch never gets other numbers: a copy of it may still be on its way, and neither would be
+recognised by the other. Behind a hole it fails with `Timeout`. Only where the node has forgotten
+the producer does it go again: then a late copy is refused.
+
 A batch of many topics that is refused for good takes its place in the queue as one batch for each
 topic, so that each has an outcome of its own. The messages keep their numbers: a node recognises a
 part of what it has taken before.
@@ -280,7 +284,7 @@ class PublishWindow(Generic[Token]):
         if self._make_producer_id is not None and isinstance(
             error, errors.OutOfOrderSequence | errors.UnknownProducer
         ):
-            self._on_out_of_order(batch, error)
+            self._on_out_of_order(now_ms, batch, error)
         elif may_retry(
             Failure(error, not is_undecided(error)),
             is_repeatable=self._make_producer_id is not None,
@@ -302,11 +306,13 @@ class PublishWindow(Generic[Token]):
             return
         given_up = []
         too_large = self._find_too_large(failure.error)
+        is_definite = failure.is_definite
         for batch in self._in_flight:
             batch.is_in_flight = False
             if batch is too_large:
+                is_definite = True  # nor did those behind it get through
                 continue
-            batch.is_unsure |= not failure.is_definite
+            batch.is_unsure |= not is_definite
             if self._make_producer_id is None and batch.is_unsure and batch in self._queue:
                 given_up.append(batch)
         self._in_flight.clear()
@@ -362,17 +368,27 @@ class PublishWindow(Generic[Token]):
         batch.is_in_flight = False
         return batch
 
-    def _on_out_of_order(self, batch: Batch[Token], error: errors.HourwheelError) -> None:
+    def _on_out_of_order(
+        self, now_ms: float, batch: Batch[Token], error: errors.HourwheelError
+    ) -> None:
         """Tell a consequence of an earlier refusal from a producer that the node has forgotten."""
-        is_forgotten = isinstance(error, errors.UnknownProducer) and self._taken_end > 0
-        may_have_been_taken = is_forgotten and batch.is_unsure
-        if (self._is_draining or self._hole) and not may_have_been_taken:
-            batch.is_unsure = False  # had an earlier try been taken, it would have been recognised
-            return
-        self._hole = _Hole.UNCERTAIN  # what we took for the last number taken is wrong
-        self._is_draining = True
-        if may_have_been_taken or not is_forgotten:
-            self._fail(batch, error)
+        if isinstance(error, errors.UnknownProducer) and self._taken_end > 0:
+            # Taken, the batch would have kept the producer known (`limits.PRODUCER_IDLE_MS_MIN`);
+            # and of one that is not known no copy under the old numbers is ever taken.
+            batch.is_unsure = False
+            self._hole = _Hole.UNCERTAIN  # what we took for the last number taken is wrong
+            self._is_draining = True
+        elif batch.is_unsure:
+            # No try that has arrived was taken. Another may still be under way, and would be taken
+            # as soon as what was missing before it is there: so it is never given other numbers.
+            if self._hole or not self._is_draining:
+                self._fail(batch, _unknown(error))
+        elif not (self._is_draining or self._hole):
+            # Nothing was refused before it: the node has lost what it had taken, or took up a later
+            # batch first. This one it did not take, and nothing of it is under way.
+            self._hole = _Hole.UNCERTAIN
+            self._is_draining = True
+            self._wait(now_ms, Move.STAY, error)
 
     def _separate(self, batch: Batch[Token]) -> None:
         """Put a batch for each of its topics into its place, under the numbers that they have."""

@@ -67,7 +67,8 @@ class AsyncProducer:
             batch_messages: most messages of a batch.
             batch_bytes: about how many bytes a batch has at most (a larger message goes alone).
             buffer_bytes: bytes of messages that may be under way before publishing waits.
-            delivery_timeout_ms: how long a batch is tried before its messages fail.
+            delivery_timeout_ms: how long a batch is tried before its messages fail; at most
+                `limits.DELIVERY_TIMEOUT_MS_MAX` if idempotent.
             answer_timeout_ms: how long one try waits for the node's answer.
             is_idempotent: False: a batch whose outcome is unknown fails with `Timeout` instead of
                 being sent again.
@@ -86,6 +87,11 @@ class AsyncProducer:
         linger_ms = wait_of_ms(linger_ms, "linger_ms")
         delivery_timeout_ms = wait_of_ms(delivery_timeout_ms, "delivery_timeout_ms")
         answer_timeout_ms = wait_of_ms(answer_timeout_ms, "answer_timeout_ms")
+        if is_idempotent and delivery_timeout_ms > limits.DELIVERY_TIMEOUT_MS_MAX:
+            raise errors.InvalidArgument(
+                f"delivery_timeout_ms is at most {limits.DELIVERY_TIMEOUT_MS_MAX}: nodes may have"
+                " forgotten a producer later"
+            )
         if not 0 < batch_messages <= limits.BATCH_MESSAGE_COUNT_MAX:
             raise errors.InvalidArgument("batch_messages is out of range")
         if not 0 < batch_bytes <= limits.BATCH_BYTES_MAX // 2:

@@ -344,7 +344,7 @@ class LimitsSection(Section):
         _DAY_MS,
         "ms",
         "A producer that is silent for this long is forgotten: its idempotence ends.",
-        ge=60_000,
+        ge=hard.PRODUCER_IDLE_MS_MIN,
         le=365 * _DAY_MS,
     )
     group_idle_ms: int = _key(

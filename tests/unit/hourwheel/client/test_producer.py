@@ -403,6 +403,13 @@ async def test_a_number_that_cannot_be_is_refused_when_the_producer_is_made(name
             AsyncProducer("127.0.0.1:1", **{name: wrong})
 
 
+async def test_a_batch_is_not_tried_for_longer_than_nodes_remember_its_producer() -> None:
+    with pytest.raises(errors.InvalidArgument, match="300000"):
+        AsyncProducer("127.0.0.1:1", delivery_timeout_ms=300_001)
+    await AsyncProducer("127.0.0.1:1", delivery_timeout_ms=300_000).close()
+    await AsyncProducer("127.0.0.1:1", delivery_timeout_ms=1e9, is_idempotent=False).close()
+
+
 async def publish_to(
     producer: AsyncProducer, node: FakeNode, *topics: str, count: int = 2
 ) -> list[Any]:

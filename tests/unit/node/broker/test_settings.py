@@ -38,7 +38,7 @@ OTHER = {
         "topics": 11,
         "groups": 12,
         "subscriptions": 13,
-        "producer_idle_ms": 60_002,
+        "producer_idle_ms": 600_002,
         "group_idle_ms": 60_003,
         "topic_idle_ms": 60_004,
     },

@@ -221,9 +221,14 @@ class PublishPump:
             self._window.expire(now_ms, unsent=self._channel.unreached)
             self._fill(now_ms)
             broken = self._find_break(now_ms)
-            can_send = self._can_send()
-            if broken is None and can_send:
-                broken = await self._send(now_ms)
+            can_send = True
+            try:
+                can_send = self._can_send()
+                if broken is None and can_send:
+                    broken = await self._send(now_ms)
+            except (errors.Unauthenticated, errors.InvalidArgument) as error:
+                # No token, or a certificate that cannot be read. The next batches may fare better.
+                broken = StreamBroken(Failure(error, is_definite=True))
             if broken is not None:
                 await self._drop_stream()
                 move = None if isinstance(broken, _Misplaced) else broken.move

@@ -332,7 +332,7 @@ class Channel:
             answer = await connection.unary(GET_STATUS)(
                 admin_pb2.GetStatusRequest(), timeout=ASK_MS / 1_000
             )
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, errors.Unauthenticated):
             return
         self._learn(answer)
 

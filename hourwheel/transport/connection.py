@@ -167,8 +167,8 @@ class Connection:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 self.trouble = explain(error.details() or "")
-        except grpc.aio.UsageError:
-            pass  # the client was closed: who waits is told so
+        except (grpc.aio.UsageError, errors.Unauthenticated):
+            pass  # the client was closed, or has no token: who waits is told so
         else:
             self.trouble = ""
         return self.trouble

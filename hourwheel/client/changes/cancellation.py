@@ -1,6 +1,7 @@
 """Taking messages back, by the thousand: ids in one packed field, outcomes in one array."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -17,6 +18,8 @@ from hourwheel.transport.methods import CANCEL
 from hourwheel.v1 import broker_pb2
 
 Ids: TypeAlias = Sequence[MessageId | str] | Sequence[MessageId] | Sequence[str] | PublishedIds
+_CANCEL_BY_KEY: Final = replace(CANCEL, is_repeatable=False)
+"""The second try would not count what the first one has cancelled, and it may take long."""
 _OUTCOMES: Final = {int(outcome): outcome for outcome in CancelOutcome}
 
 
@@ -51,8 +54,8 @@ class KeyCancelled(NamedTuple):
 
     outcome: CancelOutcome
     """CANCELLED: this call has cancelled one; or none was released, and one was cancelled before.
-    ALREADY_RELEASED: it came too late for all of them. UNKNOWN: no message that has the key is
-    known."""
+    ALREADY_RELEASED: this call has cancelled none, and one was released. UNKNOWN: no message that
+    has the key is known."""
     cancelled_count: int
     """How many this call has cancelled."""
 
@@ -65,13 +68,16 @@ async def cancel_keys(channel: Channel, topic: str, keys: Sequence[str]) -> list
     Raises:
         UnknownTopic: there is no such topic.
         InvalidArgument: no message can have such a key.
-        HourwheelError: a call failed; calling again is safe, but what the first one has cancelled
-            is not counted by the second.
+        Timeout: no answer in time: some may be cancelled or all. Calling again is safe, but does
+            not count them; it says ALREADY_RELEASED where the others are released.
+        HourwheelError: a call failed.
     """
     found: list[KeyCancelled] = []
     for at in range(0, len(keys), limits.CANCEL_COUNT_MAX):
         part = keys[at : at + limits.CANCEL_COUNT_MAX]
-        answer = await channel.call(CANCEL, broker_pb2.CancelRequest(topic=topic, keys=part))
+        answer = await channel.call(
+            _CANCEL_BY_KEY, broker_pb2.CancelRequest(topic=topic, keys=part)
+        )
         if len(answer.outcomes) != len(part):
             raise errors.FailedPrecondition("a node of an earlier version cannot cancel by key")
         outcomes = map(_OUTCOMES.__getitem__, answer.outcomes)

@@ -38,3 +38,14 @@ async def test_cancel_many_when_each_has_its_outcome(node: FakeNode, channel: Ch
         CancelOutcome.UNKNOWN,
     ]
     assert await cancellation.cancel_packed(channel, b"") == []
+
+
+async def test_cancel_keys_counts_what_it_has_cancelled_or_says_that_nobody_knows(
+    node: FakeNode, channel: Channel
+) -> None:
+    node.fail_next("Cancel", errors.Overloaded())  # nothing was done: it goes again
+    assert await cancellation.cancel_keys(channel, "t", ["k"]) == [(CancelOutcome.UNKNOWN, 0)]
+    node.fail_next("Cancel", errors.Timeout())
+    with pytest.raises(errors.Timeout):
+        await cancellation.cancel_keys(channel, "t", ["k"])
+    assert len(node.calls["Cancel"]) == 3

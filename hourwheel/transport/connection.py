@@ -16,8 +16,9 @@ import grpc.aio
 from hourwheel import errors, limits
 from hourwheel.transport.access import PLAIN, Access, Metadata
 from hourwheel.transport.connect_errors import explain
+from hourwheel.transport.endpoints import Move
 from hourwheel.transport.fork_guard import note_channel
-from hourwheel.transport.grpc_errors import failure_of
+from hourwheel.transport.grpc_errors import NO_STREAM, failure_of
 from hourwheel.transport.methods import (
     GET_STATUS,
     OPEN_SESSION,
@@ -68,7 +69,7 @@ OLD_SESSION_MS: Final = 60_000.0
 """So long the calls of a session may go on whose token was followed by another: longer than a
 poll."""
 NO_SESSION_S: Final = 10.0
-"""A node that has too many sessions is not asked for one for so long."""
+"""A node that has too many sessions, or streams, is not asked for one for so long."""
 STREAMS_MAX: Final = 4
 """So many producers have a stream each, which is quickest for one batch after the other; the
 batches of more share the session's frames."""
@@ -121,6 +122,8 @@ class Connection:
         self._closing: set[asyncio.Task[None]] = set()
         self._no_session_until_s = 0.0
         """By the loop's clock: calls are single ones until then."""
+        self._no_stream_until_s = 0.0
+        """By the loop's clock: producers get lanes until then."""
         self._publishing: WeakSet[Stream[Any, Any]] = WeakSet()
         """Streams and lanes that producers have open."""
 
@@ -222,11 +225,12 @@ class Connection:
             is_bulk: its batches are large: they would be in the way of others.
         """
         now_s = asyncio.get_running_loop().time()
-        has_company = len(self._publishing) >= STREAMS_MAX
+        has_company = len(self._publishing) >= STREAMS_MAX or now_s < self._no_stream_until_s
         found: PublishStream
         if is_bulk or not has_company or now_s < self._no_session_until_s:
             call = self.stream(PUBLISH_STREAM)()
-            found = Stream(call, address=self.address, on_failure=on_failure)
+            on_end = partial(self._on_stream_failure, on_failure)
+            found = Stream(call, address=self.address, on_failure=on_end)
         else:
             found = SessionLane(
                 self._find_session(),
@@ -237,6 +241,13 @@ class Connection:
             )
         self._publishing.add(found)
         return found
+
+    def _on_stream_failure(
+        self, on_failure: OnFailure, error: errors.HourwheelError, waited_ms: float
+    ) -> Move:
+        if error.params.get("limit") == NO_STREAM:
+            self._no_stream_until_s = self._loop.time() + NO_SESSION_S
+        return on_failure(error, waited_ms)
 
     def _on_no_session(self, refusal: NoSession) -> None:
         wait_s = float("inf") if refusal.is_for_good else NO_SESSION_S

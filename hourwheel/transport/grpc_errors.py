@@ -25,6 +25,8 @@ _TOO_LARGE: Final = "larger than max"
 part: trying again is of no use. Who said it has received it, or was about to send it."""
 _ANSWER_TOO_LARGE: Final = "CLIENT: Received"
 _SIZES: Final = re.compile(r"\((\d+) vs\. (\d+)\)")
+NO_STREAM: Final = "limits.publish_streams"
+"""A node that has as many streams as it may have ends a new one before it reads from it."""
 _LOST_STATUS: Final = "Internal error from Core"
 """What grpc.aio says when it writes to a stream that has just ended, instead of how it ended."""
 _CANCELLED_HERE: Final = "Locally cancelled by application!"
@@ -67,6 +69,7 @@ def failure_of(status: grpc.aio.AioRpcError, *, is_stream: bool = False) -> Fail
         error = make_error(code, info.reason, message, info.metadata)
         # Whom a node does not know, of him it reads nothing.
         is_unseen = not is_stream or isinstance(error, errors.Unauthenticated)
+        is_unseen |= error.params.get("limit") == NO_STREAM
         return Failure(error, is_unseen and not is_undecided(error))
     if code == errors.Internal.code and message == _LOST_STATUS:
         return Failure(errors.Unavailable("the connection was cut"), is_definite=False)

@@ -7,8 +7,11 @@ import pytest
 from hourwheel import errors
 from hourwheel.transport.access import Access, Tls
 from hourwheel.transport.connection import PING_MS, Connection, share
+from hourwheel.transport.endpoints import Move
 from hourwheel.transport.methods import GET_STATUS, PUBLISH_STREAM
-from hourwheel.v1 import admin_pb2
+from hourwheel.transport.session_lane import SessionLane
+from hourwheel.transport.stream import StreamBroken
+from hourwheel.v1 import admin_pb2, broker_pb2
 from node.api.server import PING_INTERVAL_MS_MIN
 from tests.support.fake_node import FakeNode
 
@@ -88,6 +91,27 @@ async def test_pings_when_watched(
 def test_pings_are_rarer_than_what_a_node_throws_out_for() -> None:
     """By as much as clocks and timers may be apart."""
     assert PING_MS >= 1.1 * PING_INTERVAL_MS_MIN
+
+
+async def test_producer_gets_a_lane_where_the_node_has_no_more_streams(node: FakeNode) -> None:
+    def stay(_error: errors.HourwheelError, _waited_ms: float) -> Move:
+        return Move.STAY
+
+    connection = Connection(node.address)
+    refusal = errors.Overloaded("too many streams", limit="limits.publish_streams")
+    node.break_stream(after_batches=0, is_taken=False, error=refusal)
+    stream = connection.publish_stream(stay, 60_000.0, is_bulk=False)
+    assert not isinstance(stream, SessionLane)
+    await stream.write(broker_pb2.PublishStreamRequest(topic="t"))
+    with pytest.raises(StreamBroken) as broken:
+        await stream.read()
+    assert broken.value.failure.is_definite  # nothing was read: it may go again
+    lane = connection.publish_stream(stay, 60_000.0, is_bulk=False)
+    assert isinstance(lane, SessionLane)
+    large = connection.publish_stream(stay, 60_000.0, is_bulk=True)
+    assert not isinstance(large, SessionLane)
+    large.cancel()
+    await connection.close()
 
 
 async def test_connection_is_shared_and_closed_with_the_last(node: FakeNode) -> None:

@@ -157,7 +157,7 @@ soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py \
 		tests/cluster/test_stopped_master.py tests/cluster/test_hostile_streams.py
 
-chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (< 3 minutes)
+chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (some minutes)
 	@$(BIN)/python -m chaos --mix short
 
 chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each, and audited

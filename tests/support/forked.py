@@ -73,7 +73,8 @@ class Child:
         """Raises ProcessLookupError where it has ended."""
         if self._ended.done():
             raise ProcessLookupError
-        os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # just ended; its parent tells of it next
+            os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """SIGTERM, as `send_signal`."""

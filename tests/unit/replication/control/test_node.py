@@ -224,6 +224,44 @@ async def test_broker_of_another_node_is_refused(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize(
+    "frame", [link.BrokerFrame(), link.BrokerFrame(report=link.NodeReport(node_id="n2"))]
+)
+async def test_frame_that_no_broker_of_this_node_sends_is_refused(
+    tmp_path: Path, frame: link.BrokerFrame
+) -> None:
+    async with lone_node(tmp_path) as (node, _):
+        with pytest.raises(errors.InvalidBatch):
+            node.on_frame(frame)
+
+
+async def test_peer_that_has_come_is_told_of_this_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with lone_node(tmp_path) as (node, _):
+        told: list[link.NodeReport] = []
+        node.on_frame(link.BrokerFrame(report=link.NodeReport(node_id="n1", broker_alive=True)))
+        monkeypatch.setattr(node.group.network, "broadcast_report", told.append)
+        peer = NodeId("n2")
+        node.on_peer(peer, what=True)
+        assert [one.node_id for one in told] == ["n1"]
+        node.on_report(peer, link.NodeReport(node_id="n2", broker_alive=True))
+        node.on_peer(peer, what=False)
+        assert len(told) == 1
+
+
+async def test_blank_voter_takes_no_part_and_ends_where_it_is_known(tmp_path: Path) -> None:
+    node = ControlNode(ControlCluster(tmp_path)["n1"].process.config, SimulatedDisk(), FakeClock())
+    node.on_admission(NodeId("n2"), is_known=False)
+    with pytest.raises(errors.Timeout, match="takes no part"):
+        await node.group.propose(b"", 0.01, is_unknown=False)
+    assert not node.died.done()
+    node.on_admission(NodeId("n3"), is_known=True)
+    with pytest.raises(errors.ConfigError):
+        raise node.died.result()
+    await node.close()
+
+
 async def test_broker_is_told_of_a_peer_that_has_nothing_new_to_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -361,6 +361,7 @@ class AsyncConsumer:
             poller.cancel()
         if pollers:
             await asyncio.wait(pollers)
+        await self._poll_of.settle()
         self._on_arrival()
         held = self.buffer.take_all()
         try:

@@ -30,6 +30,8 @@ SIFT_MS: Final = 1_000.0
 """So long a poll goes on beyond its wait while nothing of what comes matches: behind it there may
 be what is wanted, also for a caller who does not wait."""
 
+SETTLE_MS: Final = 500.0
+"""So long a consumer that is closed waits for a node to end the polls that it has given up."""
 _UNSEEN_MAX: Final = 64
 """Older ones come again by themselves soon."""
 
@@ -40,6 +42,8 @@ class _Poller:
 
     poller_id: int
     number: int = 1
+    is_given_up: bool = False
+    """Nobody waits for the answer, and the node may not know it yet."""
 
 
 class Poll:
@@ -114,18 +118,7 @@ class Poll:
     ) -> ReceivedBatch | None:
         wait_ms = min(wait_ms, RECEIVE_WAIT_MS_MAX)
         poller = self._idle.pop() if self._idle else _Poller(secrets.randbits(64) or 1)
-        request = consumer_pb2.ReceiveRequest(
-            group=self._group,
-            topic=self._topic,
-            max_messages=count,
-            max_bytes=self._bytes_max,
-            wait_ms=int(wait_ms),
-            invisible_ms=self._invisible_ms,
-            format=consumer_pb2.RECEIVE_FORMAT_BATCH,
-            filter=self._filter,
-            poller_id=poller.poller_id,
-            poll_number=poller.number,
-        )
+        request = self._request(poller, count, int(wait_ms))
         try:
             answer = await self._call(
                 request, wait_ms + CALL_TIMEOUT_MS, pace, poller, is_urgent=is_urgent
@@ -141,6 +134,20 @@ class Poll:
         except errors.HourwheelError:
             self._unseen.append(answer.receipt)
             raise
+
+    def _request(self, poller: _Poller, count: int, wait_ms: int) -> consumer_pb2.ReceiveRequest:
+        return consumer_pb2.ReceiveRequest(
+            group=self._group,
+            topic=self._topic,
+            max_messages=count,
+            max_bytes=self._bytes_max,
+            wait_ms=wait_ms,
+            invisible_ms=self._invisible_ms,
+            format=consumer_pb2.RECEIVE_FORMAT_BATCH,
+            filter=self._filter,
+            poller_id=poller.poller_id,
+            poll_number=poller.number,
+        )
 
     async def _call(
         self,
@@ -168,12 +175,37 @@ class Poll:
             await asyncio.sleep(0)  # what has arrived gets through to here
             call.cancel()
             await asyncio.wait([call])
-            if not call.cancelled() and call.exception() is None and call.result().receipt:
+            if call.cancelled():
+                poller.is_given_up = True
+            elif call.exception() is None and call.result().receipt:
                 self._unseen.append(call.result().receipt)
                 poller.number += 1
             raise
         poller.number += 1
+        poller.is_given_up = False
         return answer
+
+    async def settle(self) -> None:
+        """Let the node end the polls that were given up, before anything more is leased to them.
+
+        The same number again replaces a poll that still waits, and gets what it was given.
+        """
+        given_up = [poller for poller in self._idle if poller.is_given_up]
+        if given_up:
+            await asyncio.gather(*map(self._settle, given_up))
+
+    async def _settle(self, poller: _Poller) -> None:
+        request = self._request(poller, 1, 0)
+        try:
+            answer = await self._channel.call(
+                RECEIVE, request, timeout_ms=SETTLE_MS, is_retried=False
+            )
+        except errors.HourwheelError:
+            return  # a kindness to other consumers: without it they wait until the lease ends
+        poller.is_given_up = False
+        if answer.receipt:
+            self._unseen.append(answer.receipt)
+            poller.number += 1
 
     def take_unseen(self) -> list[consumer_pb2.ReceiptRange]:
         """What was leased to us lately and nobody here will see: for who gives it back."""

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
+from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.filter_language.text import FilterExpression as Wanted
 from hourwheel.formats.delivery_batch import DeliveryBatch
 from hourwheel.formats.receipt import Receipt, parse
+from hourwheel.transport.channel import Channel
 from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_INVALID,
     RECEIPT_OUTCOME_OK,
@@ -129,6 +131,20 @@ async def test_receive_leaves_nothing_behind_when_the_caller_goes_away() -> None
         await until(lambda: world.stats.long_polls == 0)
         assert (world.stats.requests_in_flight, world.stats.bytes_in_flight) == (0, 0)
         assert world.engine.leases == 0
+
+
+async def test_nothing_is_leased_to_a_consumer_that_has_been_closed() -> None:
+    """Its polls were given up, and a message that came before the node knew it went to one."""
+    async with ApiWorld() as world, Channel(world.address) as channel:
+        consumer = AsyncConsumer(channel, group="billing", topic="orders")
+        assert not await consumer.receive(wait_ms=1)
+        await until(lambda: world.stats.long_polls > 0)
+        await consumer.close()
+        assert world.stats.long_polls == 0
+        store(world, b"x")
+        async with AsyncConsumer(channel, group="billing", topic="orders") as another:
+            (message,) = await another.receive()
+        assert message.body == b"x"
 
 
 async def test_receive_is_empty_when_the_node_drains_meanwhile() -> None:

@@ -30,10 +30,7 @@ async def test_topic_of_dead_letters_when_they_come_from_several(
             for number, topic in enumerate(order):
                 red = Message(b"%d" % number, tags=["red"])
                 ids.append(await producer.publish(topic, red))
-                # None is fetched ahead: what is published as a poll ends would be leased to it.
-                async with AsyncConsumer(
-                    node.address, group="g", topic=topic, prefetch_messages=0
-                ) as consumer:
+                async with AsyncConsumer(node.address, group="g", topic=topic) as consumer:
                     (message,) = await consumer.receive(1)
                     assert message.topic == topic
                     await consumer.nack(message)  # for the last time

@@ -81,7 +81,7 @@ class TopicPolls:
     @property
     def filtered_count(self) -> int:
         """Messages that came and did not match."""
-        return sum(one.filtered_count for one in (*self._by_topic.values(), *self._gone))
+        return sum(one.filtered_count for one in self._all())
 
     @property
     def topics(self) -> list[str]:
@@ -154,7 +154,13 @@ class TopicPolls:
         if self._line:
             self._is_filled.set()
 
+    async def settle(self) -> None:
+        """See `Poll.settle`."""
+        await asyncio.gather(*(poll.settle() for poll in self._all()))
+
     def take_unseen(self) -> list[consumer_pb2.ReceiptRange]:
         """What was leased to us lately and nobody here will see: for who gives it back."""
-        polls = (*self._by_topic.values(), *self._gone)
-        return [one for poll in polls for one in poll.take_unseen()]
+        return [one for poll in self._all() for one in poll.take_unseen()]
+
+    def _all(self) -> list[Poll]:
+        return [*self._by_topic.values(), *self._gone]

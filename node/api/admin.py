@@ -20,9 +20,15 @@ from node.access.control import AccessControl
 from node.access.permissions import group_resource, topic_resource
 from node.api import damage, dead_letters, pending
 from node.api.calls import Context
-from node.api.group_settings import check_at_least, check_at_most, group_settings, settings_to_wire
+from node.api.checks import (
+    check_at_least,
+    check_at_most,
+    check_group,
+    check_readable_topic,
+    check_topic,
+)
+from node.api.group_settings import group_settings, settings_to_wire
 from node.api.listing import Page, by_name
-from node.api.names import check_group, check_readable_topic, check_topic
 from node.api.status_answer import NodeIdentity, status_answer
 from node.contracts.broker import (
     CatalogUpdate,

@@ -34,7 +34,7 @@ from node.access.control import AccessControl
 from node.access.permissions import RULES
 from node.api.admission import Admission
 from node.api.calls import CallContext
-from node.api.names import check_group, check_readable_topic
+from node.api.checks import check_group, check_readable_topic
 from node.contracts.answer_budget import (
     MESSAGE_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,

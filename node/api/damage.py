@@ -7,7 +7,7 @@ from hourwheel.formats import message_id
 from hourwheel.v1 import admin_pb2 as wire
 from node.access.control import AccessControl
 from node.access.permissions import LOOK_AT_TOPIC, group_resource, topic_resource
-from node.api.names import check_group
+from node.api.checks import check_at_most, check_group
 from node.contracts.broker import EnginePort
 from node.contracts.damaged_messages import DamagedInfo
 
@@ -23,7 +23,7 @@ async def list_damaged(
     Whoever asks for those of the whole cluster may look at that.
     """
     count = request.page_size or _PAGE_SIZE_DEFAULT
-    _check_at_most("page_size", count)
+    check_at_most("page_size", count, _COUNT_MAX)
     page = await engine.list_damaged(
         request.group, request.topic, request.page_token, count_max=count
     )
@@ -48,7 +48,7 @@ async def discard_damaged(
     check_group(request.group)
     if request.all == bool(request.message_ids):
         raise errors.InvalidArgument("name messages, or ask for all", field="message_ids")
-    _check_at_most("message_ids", len(request.message_ids))
+    check_at_most("message_ids", len(request.message_ids), _COUNT_MAX)
     ids = None if request.all else [message_id.parse(one) for one in request.message_ids]
     gone, left = await engine.discard_damaged(
         request.group, request.topic, ids, count_max=_COUNT_MAX
@@ -59,16 +59,6 @@ async def discard_damaged(
 
 def _shows_topic(access: AccessControl, one: DamagedInfo) -> bool:
     return access.may_look(topic_resource(one.topic))
-
-
-def _check_at_most(field: str, value: int) -> None:
-    if value > _COUNT_MAX:
-        raise errors.InvalidArgument(
-            f"{field} is {value}; at most {_COUNT_MAX} are allowed",
-            field=field,
-            value=value,
-            most=_COUNT_MAX,
-        )
 
 
 def _damaged(one: DamagedInfo, topic: str) -> wire.DamagedMessage:

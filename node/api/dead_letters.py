@@ -12,8 +12,7 @@ from hourwheel.formats import message_id
 from hourwheel.v1 import groups_pb2
 from node.access.control import AccessControl
 from node.access.permissions import LOOK_AT_TOPIC, topic_resource
-from node.api.group_settings import check_at_most
-from node.api.names import check_group, check_topic
+from node.api.checks import check_at_most, check_group, check_topic
 from node.catalog.filter_cache import read_filter
 from node.contracts.broker import EnginePort
 from node.contracts.dead_letters import DeadLetterMessage, DeadLetterQuery

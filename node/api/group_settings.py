@@ -7,6 +7,7 @@ from hourwheel.delay_levels import RetryPreset
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2
+from node.api.checks import check_at_least, check_at_most
 from node.contracts.broker import GroupInfo, GroupSettings
 from storage.views.catalog_items import START_FIRST_MS, START_NOW_MS
 
@@ -22,22 +23,6 @@ _STARTS: Final[dict[int, int | None]] = {
     groups_pb2.START_AT_FIRST: START_FIRST_MS,
     groups_pb2.START_AT_NOW: START_NOW_MS,
 }
-
-
-def check_at_most(name: str, value: int, most: int) -> None:
-    """Raises InvalidArgument where a field's value is greater."""
-    if value > most:
-        raise errors.InvalidArgument(
-            f"{name} is {value}; at most {most} are allowed", field=name, value=value, most=most
-        )
-
-
-def check_at_least(name: str, value: int, least: int) -> None:
-    """Raises InvalidArgument where a field's value is less."""
-    if value < least:
-        raise errors.InvalidArgument(
-            f"{name} is {value}, which is below {least}", field=name, value=value, least=least
-        )
 
 
 def group_settings(requested: wire.GroupSettings) -> GroupSettings:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from hourwheel import errors, limits
+from node.api.checks import check_at_most
 
 AT_ONCE: Final = 64
 """Items that are put together before the loop goes on: about a millisecond."""
@@ -35,13 +36,7 @@ class Page:
 
     def __init__(self, page_size: int, page_token: bytes) -> None:
         """As they were sent. Raises InvalidArgument."""
-        if page_size > limits.LIST_PAGE_SIZE_MAX:
-            raise errors.InvalidArgument(
-                f"page_size is {page_size}; at most {limits.LIST_PAGE_SIZE_MAX} are allowed",
-                field="page_size",
-                value=page_size,
-                most=limits.LIST_PAGE_SIZE_MAX,
-            )
+        check_at_most("page_size", page_size, limits.LIST_PAGE_SIZE_MAX)
         if page_token and (page_token[:1] != _VERSION or not page_size):
             raise _no_token()
         self._after, self._size = page_token[1:], page_size

@@ -11,7 +11,7 @@ from hourwheel.v1 import lookup_pb2 as wire
 from node.access.control import AccessControl
 from node.access.permissions import group_resource
 from node.api.calls import Context
-from node.api.names import check_topic
+from node.api.checks import check_at_most, check_topic
 from node.contracts.broker import EnginePort
 from node.contracts.pending_page import KeyPart, printable
 from node.contracts.pending_token import KeyQuery
@@ -45,13 +45,7 @@ class Lookup:
                 bytes_max=limits.KEY_BYTES_MAX,
             )
         count = request.page_size or PAGE_SIZE_DEFAULT
-        if count > limits.PENDING_PAGE_SIZE_MAX:
-            raise errors.InvalidArgument(
-                f"page_size is {count}; at most {limits.PENDING_PAGE_SIZE_MAX} are allowed",
-                field="page_size",
-                value=count,
-                most=limits.PENDING_PAGE_SIZE_MAX,
-            )
+        check_at_most("page_size", count, limits.PENDING_PAGE_SIZE_MAX)
         page = await self._engine.list_by_key(
             KeyQuery(request.topic, key, request.pending_only),
             request.page_token,

@@ -10,7 +10,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
-from node.api.names import check_topic
+from node.api.checks import check_at_most, check_topic
 from node.catalog.filter_cache import read_filter
 from node.contracts.broker import EnginePort
 from node.contracts.pending_page import PendingPart
@@ -27,13 +27,7 @@ async def list_pending(
     """A page of pending messages."""
     query = await _query(request)
     count = request.page_size or PAGE_SIZE_DEFAULT
-    if count > limits.PENDING_PAGE_SIZE_MAX:
-        raise errors.InvalidArgument(
-            f"page_size is {count}; at most {limits.PENDING_PAGE_SIZE_MAX} are allowed",
-            field="page_size",
-            value=count,
-            most=limits.PENDING_PAGE_SIZE_MAX,
-        )
+    check_at_most("page_size", count, limits.PENDING_PAGE_SIZE_MAX)
     page = await engine.list_pending(
         query,
         request.page_token,

@@ -26,7 +26,7 @@ from hourwheel.v1.broker_pb2 import (
 )
 from node.api.batches import beyond_horizon
 from node.api.calls import CallContext
-from node.api.names import check_topic
+from node.api.checks import check_topic
 from node.api.quota_gate import QuotaGate
 from node.config.model import LimitsSection
 from node.contracts.broker import EnginePort, IncomingMessages

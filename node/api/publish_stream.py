@@ -20,7 +20,7 @@ from hourwheel.transport.reads import begin_read
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
 from node.api.batches import check_batch
 from node.api.calls import CallContext, Calls, Context, Refusal
-from node.api.names import check_topic
+from node.api.checks import check_topic
 from node.api.quota_gate import QuotaGate
 from node.config.model import LimitsSection
 from node.contracts import grpc_status

@@ -21,7 +21,7 @@ from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
 from hourwheel.types import QUEUE_BITS
 from node.catalog.serving import Serving
-from node.consumers.loop_share import LoopShare
+from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.history import HistoryPage, MessageEvent
 from node.shard.history import Event, History, Place, Trail, Waiting, begin, find_publish
 from storage.log.commit_log import CommitLog
@@ -30,6 +30,8 @@ PAGE_S: Final = 0.25
 """A page's time, what else the loop does meanwhile included."""
 SLICE_S: Final = 0.003
 EVENTS_MAX: Final = 500
+_WAITING_MAX: Final = 16
+"""Pages that wait for their turn; each takes `PAGE_S`, or a little more."""
 _VERSION: Final = b"\x01"
 _HASH_BYTES: Final = 8
 
@@ -41,9 +43,14 @@ class HistoryQuery:
         """Read the shard of `serving`."""
         self._serving, self._cluster_id = serving, cluster_id
         self._shard = serving.mastership.shard
+        self._turns = Turns("histories", _WAITING_MAX)
 
     async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
         """See EnginePort."""
+        async with self._turns.one():
+            return await self._page(of, topic, token)
+
+    async def _page(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
         page, slices = HistoryPage(), _Slices(self._shard.log)
         if of.shard != self._shard.shard_id:
             return page

@@ -8,8 +8,6 @@ decided where they are applied.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -21,7 +19,7 @@ from hourwheel.outcomes import CancelOutcome
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import Serving
-from node.consumers.loop_share import LoopShare
+from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
 from node.contracts.pending_token import PendingQuery, Position, Purpose, TokenMaker
 from node.repair.damage_control import DamageControl
@@ -53,8 +51,7 @@ class Pending:
         """Read the shard of a mastership; `damage` takes what cannot be read."""
         self._serving, self._mastership = serving, serving.mastership
         self._shard, self._cluster_id, self._damage = serving.mastership.shard, cluster_id, damage
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._turns = Turns("pending listings and bulk cancels", _WAITING_MAX)
 
     async def list_pending(
         self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
@@ -64,7 +61,7 @@ class Pending:
         maker = TokenMaker(self._cluster_id, Purpose.LIST, topic.topic_id, query)
         position = maker.unpack(token) if token else Position(KEY_MIN)
         page, size = PendingPage(), 0
-        async with self._in_turn():
+        async with self._turns.one():
             scan = self._scan(
                 topic, query, position, with_metas=count_max > 0, with_bodies=with_bodies
             )
@@ -93,7 +90,7 @@ class Pending:
         beginning = Position(KEY_MIN, self._shard.views.next_sequence)
         position = maker.unpack(token) if token else beginning
         page, in_flight = CancelledPage(), deque[Outcomes]()
-        async with self._in_turn():
+        async with self._turns.one():
             scan = self._scan(topic, query, position)
             try:
                 await self._cancel(scan, topic, page, in_flight)
@@ -145,18 +142,6 @@ class Pending:
             raise errors.InvalidTopic("this topic is the cluster's own", topic=topic.name)
         await make_ready(query.filter, topic.gene)
         return topic
-
-    @asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[None]:
-        """One page at a time. Raises Overloaded."""
-        if self._waiting >= _WAITING_MAX:
-            raise errors.Overloaded("too many pending listings and bulk cancels at one time")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._waiting -= 1
 
     def _scan(
         self,

@@ -5,7 +5,6 @@ time for all callers. It reads nothing of the log, so that a node that is not th
 too, as of what it has applied.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from hourwheel import errors, limits
 from hourwheel.types import DUE_MS_MAX
-from node.consumers.loop_share import LoopShare
+from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.wheel_info import WheelInfo
 from node.shard.shard import Shard
 from timewheel.due_counts import Counts, DueCounter
@@ -40,20 +39,13 @@ class WheelQuery:
     def __init__(self, host: Host) -> None:
         """Read the host's shard."""
         self._host, self._shard = host, host.shard
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._turns = Turns("questions about the wheel", _WAITING_MAX)
 
     async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
         """See EnginePort."""
         bounds = _checked(bounds_ms)
-        if self._waiting >= _WAITING_MAX:
-            raise errors.Overloaded("too many questions about the wheel at one time")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await self._count(bounds)
-        finally:
-            self._waiting -= 1
+        async with self._turns.one():
+            return await self._count(bounds)
 
     async def _count(self, bounds: Counts) -> WheelInfo:
         log, views = self._shard.log, self._shard.views

@@ -7,9 +7,7 @@ re-drive is a row of RESOLVE, which moves and resolves at once (decision 47): so
 given back once, whatever is repeated or interrupted.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - as its module names it
@@ -26,7 +24,7 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.outcomes import DeadLetterReason
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
-from node.consumers.loop_share import LoopShare
+from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.dead_letters import (
     DeadLetterMessage,
     DeadLetterQuery,
@@ -82,15 +80,14 @@ class DeadLetterDesk:
     def __init__(self, serving: ServingConsumers) -> None:
         """Of the shard of a mastership."""
         self._serving, self._shard = serving, serving.mastership.shard
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._turns = Turns("listings and re-drives of dead letters", _WAITING_MAX)
 
     async def list_dead_letters(
         self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool
     ) -> DeadLettersPage:
         """See EnginePort."""
         page, size_bytes = DeadLettersPage(), 0
-        async with self._in_turn():
+        async with self._turns.one():
             walk = await self._begin(query, token, reads=True)
             while not walk.is_done:
                 found = await self._step(walk)
@@ -115,7 +112,7 @@ class DeadLetterDesk:
                 "a node of an earlier version is in the cluster, which cannot re-drive"
             )
         page = RedrivenPage()
-        async with self._in_turn():
+        async with self._turns.one():
             walk = await self._begin(query, token, reads=False)
             while not walk.is_done:
                 found = await self._step(walk)
@@ -146,18 +143,6 @@ class DeadLetterDesk:
             if catalog.find_subscription(group_id, topic_id) is not None
         ]
         return np.isin(origins, topics)
-
-    @asynccontextmanager
-    async def _in_turn(self) -> AsyncIterator[None]:
-        """One page at a time. Raises Overloaded."""
-        if self._waiting >= _WAITING_MAX:
-            raise errors.Overloaded("too many listings and re-drives of dead letters at one time")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._waiting -= 1
 
     # -- looking ----------------------------------------------------------------------------------
 

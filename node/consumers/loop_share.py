@@ -6,8 +6,11 @@ slice took, unless the loop has nothing else to do.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
+
+from hourwheel import errors
 
 _QUIET_S: Final = 0.000_1
 """A turn of a loop with nothing else to do is shorter."""
@@ -61,3 +64,25 @@ class LoopShare:
         if begun >= self._busy_until:
             return 0.0
         return min(begun - self._rested, self._rest_s_max)
+
+
+class Turns:
+    """One piece of long work of a kind at a time; so many others wait. Belongs to one loop."""
+
+    def __init__(self, what: str, waiting_max: int) -> None:
+        """`what` is refused, in words, beyond `waiting_max`, the one under way among them."""
+        self._what, self._waiting_max = what, waiting_max
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Have a turn. Raises Overloaded."""
+        if self._waiting >= self._waiting_max:
+            raise errors.Overloaded(f"too many {self._what} at one time")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._waiting -= 1

@@ -3,7 +3,7 @@
 import pytest
 
 from hourwheel import errors
-from node.api.names import check_group, check_readable_topic, check_topic
+from node.api.checks import check_group, check_readable_topic, check_topic
 
 
 @pytest.mark.parametrize("name", ["a", "A.b-c_d|e", "x" * 127])

@@ -153,20 +153,40 @@ class Wheel:
             CorruptFile: a run is damaged.
             InvariantViolated: one is not in the wheel.
         """
+        here, units = self.find_some(due_ms, sequences, attempts)
+        left = np.delete(np.arange(len(sequences)), here)
+        if len(left):
+            self._verify_around(int(due_ms[left[0]]))
+        invariant(not len(left), "what is pending is in the wheel", sequences=sequences[left][:8])
         found = np.zeros(len(sequences), UNIT)
+        found[here] = units
+        return found
+
+    def find_some(
+        self,
+        due_ms: NDArray[np.int64],
+        sequences: NDArray[np.uint64],
+        attempts: NDArray[np.uint16],
+    ) -> tuple[NDArray[np.int64], Units]:
+        """(which of n are here, their units), as `find`; the others are pending no more.
+
+        Some that are not pending may still be here.
+
+        Raises:
+            CorruptFile: a run is damaged.
+        """
         left = np.arange(len(sequences))
+        places, found = [np.empty(0, np.int64)], [np.empty(0, UNIT)]
         sources: list[Memtable | Run] = [*self._memtables(), *reversed(self.runs.all())]
         for source in sources:
             if not len(left):
                 break
             here, units = source.find(due_ms[left], sequences[left], attempts[left])
             if len(here):
-                found[left[here]] = units
+                places.append(left[here])
+                found.append(units)
                 left = np.delete(left, here)
-        if len(left):
-            self._verify_around(int(due_ms[left[0]]))
-        invariant(not len(left), "what is pending is in the wheel", sequences=sequences[left][:8])
-        return found
+        return np.concatenate(places), join(found)
 
     def _verify_around(self, due_ms: int) -> None:
         """Raises CorruptFile where what the runs have of an hour is damaged."""

@@ -87,6 +87,10 @@ class AccessControl:
             if missing is not None:
                 raise _denied(rule, missing) if policy.is_complete else _undecided()
 
+    def allows(self, rule: Rule, resources: tuple[Resource, ...]) -> bool:
+        """Whether the caller may do by `rule` what it asks on these, as far as is known."""
+        return _find_missing(self.policy, CALLER.get(), rule, resources) is None
+
     def may_look(self, resource: Resource) -> bool:
         """Whether a list for the caller has it.
 

@@ -4,22 +4,30 @@ A method that is not in the table is served to nobody: a node with one does not 
 needs a permission on several things, it needs it on each of them.
 
 The cluster's own topics belong to their group: whoever may receive for a group may receive its dead
-letters, and whoever administers it may delete them. A message's id names no topic: what is done by
-ids needs the permission on all topics (`ALL_TOPICS`).
+letters, and whoever administers it may delete them.
+
+A message's id names no topic. Whoever has the permission on all topics (`ALL_TOPICS`) may go on;
+for whoever has not, the topics of the messages are looked up (`Rule.ids`), and each is asked for.
 """
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hourwheel import limits
+from hourwheel.formats import message_id
 from hourwheel.types import DISPATCH_TOPIC
 from node.contracts.access import CLUSTER, WILDCARD, Operation, Resource, ResourceKind
+from node.contracts.message_topics import ids_of
 from storage.views.catalog import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 ALL_TOPICS: Final = Resource(ResourceKind.TOPIC, WILDCARD)
 """Only a grant on `*` has it."""
 
 _ESCAPED_BAR: Final = "%7C"
+_NO_IDS: Final = np.zeros(0, message_id.ID_DTYPE)
 
 Resources: TypeAlias = Callable[[Any], tuple[Resource, ...]]
 
@@ -31,6 +39,11 @@ class Rule(NamedTuple):
     """None: that its caller is known, and no more."""
     resources: Resources
     """Of a request."""
+    ids: "Callable[[Any], NDArray[Any]] | None" = None
+    """The ids by which a request names messages, array[n] of ID_DTYPE; none: it does not. The
+    permission on their topics is enough instead."""
+    is_any_nodes: bool = False
+    """A node answers of what it has applied: so much must be enough to find those topics."""
 
 
 def topic_resource(name: str) -> Resource:
@@ -78,13 +91,28 @@ def _published(request: Any) -> tuple[Resource, ...]:
 
 
 def _cancelled(request: Any) -> tuple[Resource, ...]:
-    """Of keys, their topic; an id names none, and so needs all."""
+    """Of keys, their topic; an id names none, and so needs all, or see `_ids`."""
     return _topic(request) if request.keys or request.topic else _all_topics(request)
 
 
 def _of_topic_or_all(request: Any) -> tuple[Resource, ...]:
     """As `_cancelled`: the history of a message of a topic, or of any."""
     return _topic(request) if request.topic else _all_topics(request)
+
+
+def _ids(request: Any) -> NDArray[Any]:
+    """Of a cancel or reschedule."""
+    return _NO_IDS if request.keys or request.topic else ids_of(request)
+
+
+def _id_without_topic(request: Any) -> NDArray[Any]:
+    return _NO_IDS if request.topic else _id(request)
+
+
+def _id(request: Any) -> NDArray[Any]:
+    """Of a description or history."""
+    name = request.message_id
+    return message_id.parse_many([name]) if name else _NO_IDS
 
 
 def _named_topic(request: Any) -> tuple[Resource, ...]:
@@ -125,8 +153,8 @@ _LOOKUP: Final = "hourwheel.v1.LookupService."
 RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
     _PRODUCER + "PublishStream": Rule(Operation.PUBLISH, _published),
-    _PRODUCER + "Cancel": Rule(Operation.CANCEL, _cancelled),
-    _PRODUCER + "Reschedule": Rule(Operation.CANCEL, _cancelled),
+    _PRODUCER + "Cancel": Rule(Operation.CANCEL, _cancelled, _ids),
+    _PRODUCER + "Reschedule": Rule(Operation.CANCEL, _cancelled, _ids),
     _CONSUMER + "Receive": Rule(Operation.RECEIVE, _topic_and_group),
     _CONSUMER + "Ack": Rule(Operation.RECEIVE, _group),
     _CONSUMER + "Nack": Rule(Operation.RECEIVE, _group),
@@ -153,10 +181,10 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "Skip": Rule(Operation.ADMINISTER, _group),  # what others get of the topic stays
     _ADMIN + "ListDeadLetters": Rule(Operation.RECEIVE, _group),  # as one may receive them
     _ADMIN + "RedriveDeadLetters": Rule(Operation.ADMINISTER, _group),
-    _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics),
+    _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics, _id, is_any_nodes=True),
     _ADMIN + "DescribeWheel": Rule(Operation.LOOK, _cluster),
     _LOOKUP + "ListByKey": Rule(Operation.LOOK, _topic),
-    _LOOKUP + "GetHistory": Rule(Operation.LOOK, _of_topic_or_all),
+    _LOOKUP + "GetHistory": Rule(Operation.LOOK, _of_topic_or_all, _id_without_topic),
     _ACCESS + "PutUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "DeleteUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "ListUsers": Rule(Operation.ADMINISTER, _cluster),

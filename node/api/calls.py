@@ -19,6 +19,7 @@ from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify, 
 from node.access.permissions import RULES
 from node.access.quotas import Quotas
 from node.api.admission import Admission
+from node.api.message_access import MessageAccess
 from node.contracts import grpc_status
 from node.contracts.access import ANONYMOUS
 from node.contracts.broker import Failure
@@ -175,19 +176,26 @@ class Calls:
         self,
         method: str,
         implement: Callable[[RequestT, Any], Coroutine[Any, Any, AnswerT]],
+        messages: MessageAccess | None = None,
     ) -> Callable[[RequestT, Any], Coroutine[Any, Any, AnswerT]]:
         """`implement`, for callers who may: the one place where each call is checked.
 
         Args:
             method: its full name; one that `RULES` does not have is a mistake of ours.
             implement: does it.
+            messages: is asked where messages are named by id; None: that needs all topics.
         """
         errors.invariant(method in RULES, "each method says what it needs", method=method)
         rule, check, audit = RULES[method], self.access.check, self._audit
 
         async def check_and_implement(request: RequestT, context: CallContext) -> AnswerT:
             try:
-                check(rule, request)
+                try:
+                    check(rule, request)
+                except errors.PermissionDenied as denied:
+                    if messages is None or rule.ids is None:
+                        raise
+                    await messages.check(rule, request, denied)
                 return await implement(request, context)
             except _DENIED as error:
                 audit.note_denied(CALLER.get(), method, error, context.peer())

@@ -5,13 +5,12 @@ The stream of record batches is in publish_stream.py.
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors, limits
-from hourwheel.formats import message_id
 from hourwheel.formats import meta as metas
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.types import SEQUENCE_MAX
@@ -30,6 +29,7 @@ from node.api.checks import check_topic
 from node.api.quota_gate import QuotaGate
 from node.config.model import LimitsSection
 from node.contracts.broker import EnginePort, IncomingMessages
+from node.contracts.message_topics import check_count, ids_of
 
 PUBLISH_COUNT_MAX: Final = 1_000
 """Messages of one Publish call; more at once go as record batches."""
@@ -132,7 +132,7 @@ class Producer:
             return CancelResponse(
                 outcomes=done.outcomes.tolist(), cancelled_counts=done.cancelled_counts.tolist()
             )
-        ids = _ids_of(request)
+        ids = ids_of(request)
         outcomes = (await self._engine.cancel(ids)).tolist() if len(ids) else []
         return CancelResponse(outcomes=outcomes)
 
@@ -151,7 +151,7 @@ class Producer:
                 due_ms=of_keys.due_ms.tolist(),
                 rescheduled_counts=of_keys.rescheduled_counts.tolist(),
             )
-        ids = _ids_of(request)
+        ids = ids_of(request)
         times_ms, are_delays = _times_of(request, len(ids))
         if not len(ids):
             return RescheduleResponse()
@@ -161,21 +161,12 @@ class Producer:
         )
 
 
-def _ids_of(request: CancelRequest | RescheduleRequest) -> NDArray[Any]:
-    """The ids that a call names. Raises InvalidMessageId, InvalidArgument, TooManyItems."""
-    texts, packed = request.message_ids, request.packed_message_ids
-    if texts and packed:
-        raise errors.InvalidArgument("message_ids and packed_message_ids exclude each other")
-    _check_count(len(texts) or len(packed) // message_id.ID_BYTES, "message ids")
-    return message_id.parse_many(texts) if texts else message_id.unpack_many(packed)
-
-
 def _keys_of(request: CancelRequest | RescheduleRequest) -> list[bytes]:
     """The keys that a call names. Raises InvalidTopic, InvalidArgument, TooManyItems."""
     check_topic(request.topic)
     if request.message_ids or request.packed_message_ids:
         raise errors.InvalidArgument("ids and keys exclude each other")
-    _check_count(len(request.keys), "keys")
+    check_count(len(request.keys), "keys")
     keys = [key.encode() for key in request.keys]
     lengths = list(map(len, keys))
     if keys and not 0 < min(lengths) <= max(lengths) <= limits.KEY_BYTES_MAX:
@@ -185,15 +176,6 @@ def _keys_of(request: CancelRequest | RescheduleRequest) -> list[bytes]:
             bytes_max=limits.KEY_BYTES_MAX,
         )
     return keys
-
-
-def _check_count(count: int, what: str) -> None:
-    if count > limits.CANCEL_COUNT_MAX:
-        raise errors.TooManyItems(
-            f"{count} {what}; at most {limits.CANCEL_COUNT_MAX} are allowed",
-            count=count,
-            count_max=limits.CANCEL_COUNT_MAX,
-        )
 
 
 def _times_of(request: RescheduleRequest, count: int) -> tuple[NDArray[np.int64], bool]:

@@ -34,6 +34,7 @@ from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
 from node.api.consumer import Consumer
 from node.api.forwarder import Forwarder, MasterOnly
 from node.api.lookup import Lookup
+from node.api.message_access import MessageAccess
 from node.api.producer import Producer
 from node.api.publish_stream import METHOD as PUBLISH_STREAM
 from node.api.publish_stream import PublishStreams
@@ -117,6 +118,7 @@ class ApiServer:
         self._parts = parts
         self._audit = parts.audit or AuditLog(parts.clock)
         self._quotas = QuotaGate(parts.quotas, parts.access, parts.engine, parts.clock)
+        self._messages = MessageAccess(parts.access, parts.engine)
         self._admission = Admission(parts.config.limits, parts.stats)
         self._server = grpc.aio.server(
             options=_options(parts.config),
@@ -174,7 +176,8 @@ class ApiServer:
         forwarder = None if parts.forwarder is None else parts.forwarder.for_peers()
         for service, servicer in self._servicers:
             yield _handlers(
-                *(service, servicer, calls, self._streams, gate, forwarder, self._quotas)
+                *(service, servicer, calls, self._streams, gate, forwarder),
+                *(self._quotas, self._messages),
             )
 
     def _make_calls(self, identify: Identify | None, *, is_first_hand: bool = True) -> Calls:
@@ -211,7 +214,8 @@ class ApiServer:
         )
         for service, servicer in self._servicers:
             handlers = _handlers(
-                *(service, servicer, calls, streams, gate, parts.forwarder, self._quotas)
+                *(service, servicer, calls, streams, gate, parts.forwarder),
+                *(self._quotas, self._messages),
             )
             self._server.add_generic_rpc_handlers((handlers,))
 
@@ -242,7 +246,7 @@ class ApiServer:
         self._server.add_generic_rpc_handlers((handlers,))
 
     def _checked(self, calls: Calls, method: str, implement: Implement) -> Implement:
-        return calls.checked(method, self._quotas.limited(method, implement))
+        return calls.checked(method, self._quotas.limited(method, implement), self._messages)
 
     async def drain(self) -> None:
         """Tell health watchers, refuse what is new, end what only waits."""
@@ -262,6 +266,7 @@ def _handlers(
     gate: RequestGate,
     forwarder: Forwarder | MasterOnly | None,
     quotas: QuotaGate,
+    messages: MessageAccess,
 ) -> grpc.GenericRpcHandler:
     """Handlers for all methods of a service; a method that nobody implements is an error."""
     found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
@@ -275,7 +280,7 @@ def _handlers(
             found[method.name] = grpc.stream_stream_rpc_method_handler(stream)
         else:
             own = quotas.limited(method.full_name, getattr(servicer, _snake(method.name)))
-            implement = calls.checked(method.full_name, own)
+            implement = calls.checked(method.full_name, own, messages)
             unary = calls.unary(method.name, _parser(method), implement)
             if forwarder is not None:
                 unary = forwarder.unary(path, calls, unary)

@@ -31,6 +31,7 @@ from node.broker.precise_timer import make_timer
 from node.broker.settings import EngineConfig
 from node.broker.status import describe, shard_status
 from node.broker.takeover_wait import TakeoverWait
+from node.broker.topic_query import TopicQuery
 from node.broker.wheel_query import WheelQuery
 from node.catalog.listing import Listing
 from node.consumers.dead_letters import DeadLetterSearch
@@ -47,6 +48,7 @@ from node.contracts.dead_letters import (
 from node.contracts.group_positions import SkippedInfo
 from node.contracts.history import HistoryPage
 from node.contracts.lags import LagPlace, LagsPart
+from node.contracts.message_topics import MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.rescheduling import KeysRescheduled
@@ -155,6 +157,7 @@ class Engine:
         self.damage.files.delay_log_bytes = opened.maintenance.delay_log_bytes
         self._follower_listing = Listing(self.shard, Receiver(self.shard.views, self.shard.bodies))
         self._dead_letters, self._wheel_query = DeadLetterSearch(self.shard), WheelQuery(self)
+        self._topic_query = TopicQuery(self)
         self._housekeeping: asyncio.TimerHandle | None = None
         self._is_turning = False
         """A turn is under way: it sets the timer at its end."""
@@ -560,6 +563,12 @@ class Engine:
     def describe(self, message_id: MessageId) -> broker.MessageInfo:
         """See EnginePort."""
         return describe(self.shard, message_id, self.damage.damaged)
+
+    async def topics_of(self, ids: NDArray[Any], *, by_any_node: bool) -> MessageTopics:
+        """See EnginePort."""
+        if by_any_node:
+            return await self._topic_query.topics_of(ids)
+        return await self._master.answer(self._topic_query.topics_of(ids))
 
     async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
         """See EnginePort."""

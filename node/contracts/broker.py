@@ -33,6 +33,7 @@ from node.contracts.dead_letters import (
 from node.contracts.group_positions import SkippedInfo
 from node.contracts.history import HistoryPage
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
+from node.contracts.message_topics import TopicsPort
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.rescheduling import ReschedulePort
@@ -296,7 +297,7 @@ class Failure:
             self.report(errors.Internal(repr(error)))
 
 
-class EnginePort(ReschedulePort, Protocol):
+class EnginePort(ReschedulePort, TopicsPort, Protocol):
     """One node's broker. Errors are those of hourwheel.errors."""
 
     stats: EngineStats

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import HourwheelError, invariant
 from hourwheel.formats.record_batch import (
-    CANCEL_ROW,
     EXPIRE_ROW,
     FEATURE_LEVEL_ROW,
     RESCHEDULE_ROW,
@@ -37,6 +36,7 @@ from hourwheel.types import Epoch, Key, NodeId, Offset
 from node.delivery.receiver import Receiver
 from node.shard.deduplication import PublishResults
 from node.shard.dispatcher import DispatchConfig, Dispatcher
+from node.shard.named_messages import rows_of
 from node.shard.shard import Applied, Shard
 from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN, Views
 from replication.rules.master import Master
@@ -186,10 +186,7 @@ class Mastership:
         self, ids: NDArray[np.void], now_ms: int, proposer: Proposer[NDArray[np.uint8]] | None
     ) -> None:
         """Append a cancel by id: array[n] of ID_DTYPE. The result: CancelOutcome[n]."""
-        rows = np.zeros(len(ids), CANCEL_ROW)
-        rows["due_ms"] = ids["due_ms"]
-        rows["sequence"] = ids["sequence"]
-        rows["epoch"] = np.where(ids["shard"] == self.shard.shard_id, ids["epoch"], 0)
+        rows = rows_of(ids, self.shard.shard_id)
         self._append(RecordBatch(build_rows(Kind.CANCEL, rows)), now_ms, proposer)
 
     def reschedule(

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,10 @@ from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
 from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.message_keys import rows_of_batch
+from node.shard.named_messages import look_up
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
-from storage.views.moved import AT_ONCE_MS, are_above
+from storage.views.moved import AT_ONCE_MS
 from storage.views.sequence_index import SlotState
 from storage.views.sorting import sorted_unique
 from storage.views.unit import Units, equal_spans, pick
@@ -223,7 +224,7 @@ class Applier:
     def _cancel(self, batch: RecordBatch) -> NDArray[np.uint8]:
         """uint8[n]: CancelOutcome of each row."""
         views, rows = self.views, batch.rows
-        named = self._look_up(rows)
+        named = look_up(views, rows)
         before, waiting = named.cancelled, named.waiting
         chosen = sorted_unique(named.sequences[waiting])
         if len(chosen):
@@ -236,26 +237,6 @@ class Applier:
         outcomes[named.expired] = CancelOutcome.EXPIRED
         return outcomes
 
-    def _look_up(self, rows: NDArray[Any]) -> "_Named":
-        """What the messages are that rows of CANCEL or RESCHEDULE name."""
-        views = self.views
-        sequences, due = rows["sequence"].copy(), rows["due_ms"].copy()
-        stored_due, states = views.sequences.read_many(sequences)
-        exist = (states != SlotState.REJECTED) & (stored_due == due)
-        exist &= views.epochs_of(sequences) == rows["epoch"]
-        moved = views.moved.find(sequences)
-        are_moved = exist & moved.are_moved
-        current = np.where(are_moved, moved.due_ms, due)
-        last = np.where(are_moved, moved.last_due_ms, due)
-        in_wheel = exist & (states == SlotState.WHEEL)
-        cancelled = exist & views.tombstones.contains(sequences)
-        waiting = in_wheel & ~cancelled & are_above(sequences, current, views.cursor.key)
-        # What is left over of messages below the floor may differ from replica to replica. An epoch
-        # of 0 is the mark of another shard's id.
-        expired = ~(in_wheel & are_above(sequences, last, views.cursor.key))
-        expired &= (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
-        return _Named(sequences, current, last, are_moved, exist, cancelled, waiting, expired)
-
     def _reschedule(self, batch: RecordBatch) -> NDArray[Any]:
         """array[n] of RESCHEDULED: what became of each row.
 
@@ -263,7 +244,7 @@ class Applier:
         wheel sees the last of these only.
         """
         views, rows, store_ms = self.views, batch.rows, batch.header.store_ms
-        named = self._look_up(rows)
+        named = look_up(views, rows)
         results = np.zeros(len(rows), RESCHEDULED)
         outcomes = results["outcome"]
         outcomes[:] = RescheduleOutcome.UNKNOWN
@@ -512,22 +493,6 @@ class Applier:
                 start_sequence=self.views.next_sequence,
             )
         )
-
-
-class _Named(NamedTuple):
-    """The messages that n rows name."""
-
-    sequences: NDArray[np.uint64]
-    current_due_ms: NDArray[np.int64]
-    last_due_ms: NDArray[np.int64]
-    """The latest due time that each ever had."""
-    are_moved: NDArray[np.bool_]
-    exist: NDArray[np.bool_]
-    """There is such a message, whatever became of it."""
-    cancelled: NDArray[np.bool_]
-    waiting: NDArray[np.bool_]
-    expired: NDArray[np.bool_]
-    """What became of it nobody knows any more."""
 
 
 def _choose_moves(

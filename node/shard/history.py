@@ -27,6 +27,7 @@ from hourwheel.outcomes import EventKind
 from hourwheel.types import QUEUE_BITS, Key
 from node.shard.apply import REDRIVEN_ATTEMPT
 from node.shard.shard import Shard
+from node.shard.topic_search import find_publish_header
 from storage.log.header_walk import walk_headers
 from storage.views.sequence_index import SlotState
 
@@ -102,15 +103,8 @@ def find_publish(shard: Shard, sequence: int) -> Iterator[RecordBatch | None]:
 
     It ends without one where the log does not have it any more.
     """
-    log, views = shard.log, shard.views
-    for header in walk_headers(log, log.find_offset(sequence), views.applied_offset):
-        if header.base_sequence > sequence:
-            return
-        is_it = header.kind == Kind.PUBLISH and sequence < header.base_sequence + header.count
-        if is_it:
-            yield log.read_batch(header.offset)
-            return
-        yield None
+    for header in find_publish_header(shard, sequence):
+        yield None if header is None else shard.log.read_batch(header.offset)
 
 
 def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[Event]]:

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from typer.testing import CliRunner
 
@@ -16,8 +18,12 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
+from hourwheel.outcomes import CancelOutcome
+from hourwheel.v1.broker_pb2 import CancelRequest
+from hourwheel.v1.broker_pb2_grpc import ProducerServiceStub
 from node.tools.local_cluster import security
 from node.tools.local_cluster.nodes import LocalCluster
+from tests.support.api_world import refused
 from tests.support.eventually import before_the_next_look
 
 VALUES = {
@@ -90,6 +96,27 @@ async def by_commands(cluster: LocalCluster, secret: Path) -> None:
         assert [one.principal for one in await soon(bob.grants)] == ["bob"]
 
 
+async def cancels_by_id_at_each_node(
+    cluster: LocalCluster, producer: AsyncProducer, foreign: str
+) -> None:
+    """Of a message of hers, and not of `foreign`: at the master, and passed on to it."""
+    authority = (cluster.security_directory / "authority.pem").read_bytes()
+    login = b64encode(b"alice:of alice").decode()
+    metadata = (("authorization", f"Basic {login}"),)
+    for node in cluster.nodes:
+        mine = await soon(lambda: producer.publish("orders", Message(b"x", delay_ms=3_600_000)))
+        credentials = grpc.ssl_channel_credentials(authority)
+        async with grpc.aio.secure_channel(node.address, credentials) as channel:
+            cancel = ProducerServiceStub(channel).Cancel
+            for ids in ([foreign], [str(mine), foreign]):
+                refusal = await refused(cancel(CancelRequest(message_ids=ids), metadata=metadata))
+                assert refusal.reason == "PERMISSION_DENIED"
+                assert refusal.params["indexes"] == str(len(ids) - 1)
+            request = CancelRequest(message_ids=[str(mine)])
+            answer = await cancel(request, metadata=metadata, timeout=WITHIN_S)
+            assert list(answer.outcomes) == [CancelOutcome.CANCELLED]
+
+
 async def test_grants_hold_on_all_nodes_on_open_streams_and_after_a_takeover(
     tmp_path: Path,
 ) -> None:
@@ -112,6 +139,10 @@ async def test_grants_hold_on_all_nodes_on_open_streams_and_after_a_takeover(
             await admin.grant("alice", ["publish"], "topic", "ord*")
             await soon(lambda: producer.publish("orders", Message(b"one")))
             await denied(producer.publish("bills", Message(b"two")))
+            await admin.grant("alice", ["publish", "cancel"], "topic", "ord*")
+            async with AsyncProducer(cluster.servers, **root) as other:
+                foreign = await other.publish("bills", Message(b"not hers", delay_ms=3_600_000))
+            await cancels_by_id_at_each_node(cluster, producer, str(foreign))
             await admin.grant("alice", ["publish", "receive"], "topic", "ord*")
             await admin.grant("alice", ["receive"], "group", "g")
             (received,) = await soon(lambda: consumer.receive(wait_ms=20_000))

@@ -54,6 +54,7 @@ from node.contracts.dead_letters import (
 from node.contracts.group_positions import SkippedInfo
 from node.contracts.history import HistoryPage
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
+from node.contracts.message_topics import MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.rescheduling import KeysRescheduled
@@ -442,6 +443,16 @@ class FakeEngine:
         if message_id.sequence < self.delivered:
             state = MessageState.RELEASED
         return MessageInfo(state, message_id.due_ms)
+
+    async def topics_of(self, ids: NDArray[Any], *, by_any_node: bool) -> MessageTopics:
+        """Of those that were published, without a look at the rest of their ids."""
+        await self._begin("topics_of", (ids, by_any_node))
+        names = sorted({one.topic for one in self.stored})
+        found = [
+            names.index(self.stored[at].topic) if at < len(self.stored) else -1
+            for at in ids["sequence"].tolist()
+        ]
+        return MessageTopics(names, np.array(found, np.int64))
 
     async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:
         await self._begin("dead_letters", message_id)

@@ -1,0 +1,60 @@
+"""Whether a caller may do by ids what it may do on some topics, and not on all.
+
+The topics of the messages are looked up, and each is asked for: a call is carried out as a whole or
+refused as a whole. It is refused in the words in which it is refused to whoever has no permission
+at all, and after the same time: whether there is such a message, of whichever topic, is not told.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import numpy as np
+
+from hourwheel import errors
+from node.access.control import CALLER, AccessControl
+from node.access.permissions import Rule, topic_resource
+from node.contracts.access import ANONYMOUS
+from node.contracts.message_topics import TopicsPort
+
+_REFUSED_AFTER_S: Final = 0.02
+"""Refusals leave so long after the call began, or twice as long, and so on: look-ups differ by far
+less, wherever a message is."""
+_SHOWN_MAX: Final = 100
+
+
+class MessageAccess:
+    """See the top of this file."""
+
+    def __init__(self, access: AccessControl, engine: TopicsPort) -> None:
+        """Decide by the policy of `access`; `engine` finds topics."""
+        self._access, self._engine = access, engine
+
+    async def check(self, rule: Rule, request: Any, denied: errors.PermissionDenied) -> None:
+        """Let a call go on that a caller may not make on all topics, if it names what it may.
+
+        Raises:
+            PermissionDenied: `denied`, with the places of ids in the request, the first ones, that
+                name no message of a topic on which the caller may.
+            InvalidMessageId, InvalidArgument, TooManyItems: the ids are none, or too many.
+            Overloaded, NotMaster, ShuttingDown: see `TopicsPort`.
+        """
+        if rule.ids is None or CALLER.get() == ANONYMOUS:
+            raise denied
+        ids = rule.ids(request)
+        if not len(ids):
+            raise denied
+        begun_s = asyncio.get_running_loop().time()
+        found = await self._engine.topics_of(ids, by_any_node=rule.is_any_nodes)
+        # By the policy of this moment, and not of that before the look-up.
+        may = [self._access.allows(rule, (topic_resource(name),)) for name in found.names]
+        missing = np.flatnonzero(~np.array([*may, False])[found.ordinals])
+        if len(missing):
+            await _until_the_next(begun_s)
+            denied.params["indexes"] = ",".join(map(str, missing[:_SHOWN_MAX].tolist()))
+            raise denied
+
+
+async def _until_the_next(begun_s: float) -> None:
+    """Wait until a whole number of `_REFUSED_AFTER_S` has passed."""
+    passed_s = asyncio.get_running_loop().time() - begun_s
+    await asyncio.sleep(_REFUSED_AFTER_S - passed_s % _REFUSED_AFTER_S)

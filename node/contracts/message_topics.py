@@ -1,0 +1,59 @@
+"""Messages that a request names by id, and of which topics they are."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel import errors, limits
+from hourwheel.formats import message_id
+
+
+class MessageTopics(NamedTuple):
+    """Of n messages."""
+
+    names: list[str]
+    """Of topics that there are."""
+    ordinals: NDArray[np.int64]
+    """int64[n]: which of `names` is that of each; -1: there is no such message, or none any more
+    whose topic can be told."""
+
+
+class TopicsPort(Protocol):
+    """A part of `node.contracts.broker.EnginePort`."""
+
+    async def topics_of(self, ids: NDArray[Any], *, by_any_node: bool) -> MessageTopics:
+        """Of which topics n messages are.
+
+        Args:
+            ids: array[n] of ID_DTYPE.
+            by_any_node: of what this node has applied; else the master alone answers.
+
+        Raises:
+            NotMaster, ShuttingDown: see `EnginePort`.
+            Overloaded: too many such look-ups wait.
+        """
+        ...
+
+
+def ids_of(request: Any) -> NDArray[Any]:
+    """array[n] of ID_DTYPE: the ids that a cancel or reschedule names.
+
+    Raises:
+        InvalidMessageId, InvalidArgument, TooManyItems: they are none, or more than allowed.
+    """
+    texts, packed = request.message_ids, request.packed_message_ids
+    if texts and packed:
+        raise errors.InvalidArgument("message_ids and packed_message_ids exclude each other")
+    check_count(len(texts) or len(packed) // message_id.ID_BYTES, "message ids")
+    return message_id.parse_many(texts) if texts else message_id.unpack_many(packed)
+
+
+def check_count(count: int, what: str) -> None:
+    """Raises TooManyItems where one call names too many."""
+    if count > limits.CANCEL_COUNT_MAX:
+        raise errors.TooManyItems(
+            f"{count} {what}; at most {limits.CANCEL_COUNT_MAX} are allowed",
+            count=count,
+            count_max=limits.CANCEL_COUNT_MAX,
+        )

@@ -1,0 +1,55 @@
+"""Messages that calls and records name by id: what there is of them. Pure."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.formats.record_batch import CANCEL_ROW
+from node.shard.views import Views
+from storage.views.moved import are_above
+from storage.views.sequence_index import SlotState
+
+
+class Named(NamedTuple):
+    """The messages that n rows name."""
+
+    sequences: NDArray[np.uint64]
+    current_due_ms: NDArray[np.int64]
+    last_due_ms: NDArray[np.int64]
+    """The latest due time that each ever had."""
+    are_moved: NDArray[np.bool_]
+    exist: NDArray[np.bool_]
+    """There is such a message, whatever became of it."""
+    cancelled: NDArray[np.bool_]
+    waiting: NDArray[np.bool_]
+    expired: NDArray[np.bool_]
+    """What became of it nobody knows any more."""
+
+
+def look_up(views: Views, rows: NDArray[Any]) -> Named:
+    """What the messages are that rows of CANCEL or RESCHEDULE name."""
+    sequences, due = rows["sequence"].copy(), rows["due_ms"].copy()
+    stored_due, states = views.sequences.read_many(sequences)
+    exist = (states != SlotState.REJECTED) & (stored_due == due)
+    exist &= views.epochs_of(sequences) == rows["epoch"]
+    moved = views.moved.find(sequences)
+    are_moved = exist & moved.are_moved
+    current = np.where(are_moved, moved.due_ms, due)
+    last = np.where(are_moved, moved.last_due_ms, due)
+    in_wheel = exist & (states == SlotState.WHEEL)
+    cancelled = exist & views.tombstones.contains(sequences)
+    waiting = in_wheel & ~cancelled & are_above(sequences, current, views.cursor.key)
+    # What is left over of messages below the floor may differ from replica to replica. An epoch
+    # of 0 is the mark of another shard's id.
+    expired = ~(in_wheel & are_above(sequences, last, views.cursor.key))
+    expired &= (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
+    return Named(sequences, current, last, are_moved, exist, cancelled, waiting, expired)
+
+
+def rows_of(ids: NDArray[Any], shard_id: int) -> NDArray[Any]:
+    """array[n] of CANCEL_ROW; the epoch of another shard's ids is 0."""
+    rows = np.zeros(len(ids), CANCEL_ROW)
+    rows["due_ms"], rows["sequence"] = ids["due_ms"], ids["sequence"]
+    rows["epoch"] = np.where(ids["shard"] == shard_id, ids["epoch"], 0)
+    return rows

@@ -1,0 +1,116 @@
+"""Topics of messages that are named by id: found wherever a message is, and of no other id."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hourwheel import errors
+from hourwheel.formats.message_id import ID_DTYPE
+from hourwheel.formats.record_batch import HEADER_BYTES
+from node.shard import topic_search
+from tests.support.engine_world import EngineWorld, within
+from tests.support.eventually import until
+
+TOPICS = ("orders", "bills", "mails")
+
+
+def ids_of(rows: list[tuple[int, int, int, int]]) -> Any:
+    return np.array(rows, ID_DTYPE)
+
+
+async def topics_of(world: EngineWorld, ids: Any) -> list[str | None]:
+    found = await within(world.engine.topics_of(ids, by_any_node=False))
+    named: list[str | None] = [*found.names, None]
+    return [named[at] for at in found.ordinals.tolist()]
+
+
+async def released(world: EngineWorld, due_ms: int) -> None:
+    world.advance(max(0, due_ms + 1 - world.now_ms))
+    await until(lambda: world.engine.shard.views.cursor.key.due_ms >= due_ms)
+
+
+async def publish_some(world: EngineWorld, seed: Random) -> dict[tuple[int, int, int, int], str]:
+    """Messages of all topics, in batches of one topic or of some, with ids -> topic."""
+    known: dict[tuple[int, int, int, int], str] = {}
+    epoch = world.mastership.epoch
+    for _ in range(12):
+        topic = seed.choice(TOPICS)
+        due_ms = [world.now_ms + seed.choice((-5, 500, 7_000, 90_000_000)) for _ in range(9)]
+        first = world.engine.shard.views.next_sequence
+        await world.publish(*due_ms, topic=topic)
+        known |= {(0, epoch, first + at, due): topic for at, due in enumerate(due_ms)}
+        first = world.engine.shard.views.next_sequence
+        await world.publish_joined(("bills", 2), ("mails", 1))
+        for at, name in enumerate(("bills", "bills", "mails")):
+            known[(0, epoch, first + at, world.now_ms)] = name
+    return known
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_topics_are_found_of_messages_in_every_state_and_of_nothing_else(
+    tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    async with EngineWorld(tmp_path) as world:
+        known = await publish_some(world, random)
+        await world.restart()  # what is pending is in runs now
+        known |= await publish_some(world, random)
+        rows = list(known)
+        random.shuffle(rows)
+        pending = [row for row in rows if row[3] > world.now_ms + 500]
+        await within(world.engine.cancel(ids_of(pending[:9])))
+        moved = ids_of(pending[5:20])
+        times = np.full(len(moved), 600, np.int64)
+        await within(world.engine.reschedule(moved, times, are_delays=True))
+        await released(world, world.now_ms + 700)
+        strangers = [
+            random.choice(
+                (
+                    (1, epoch, sequence, due_ms),
+                    (shard, epoch + 1, sequence, due_ms),
+                    (shard, epoch, sequence + 1_000_000, due_ms),
+                    (shard, epoch, sequence, due_ms + 1),
+                )
+            )
+            for shard, epoch, sequence, due_ms in rows
+        ]
+        asked = [*rows, *strangers, *rows[:3]]
+        random.shuffle(asked)
+        assert await topics_of(world, ids_of(asked)) == [known.get(one) for one in asked]
+        await within(world.engine.delete_topic("mails"))
+        known = {row: name for row, name in known.items() if name != "mails"}
+        assert await topics_of(world, ids_of(asked)) == [known.get(one) for one in asked]
+
+
+async def test_topic_is_not_found_when_its_record_is_damaged(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        ids = ids_of([(0, world.mastership.epoch, 0, world.now_ms)])
+        assert await topics_of(world, ids) == ["orders"]
+        log = world.engine.shard.log
+        (offset,) = (
+            header.offset
+            for header in topic_search.find_publish_header(world.engine.shard, 0)
+            if header is not None
+        )
+        path, at = log.locate(offset + HEADER_BYTES + 8)
+        file = tmp_path / path
+        raw = bytearray(file.read_bytes())
+        raw[at] ^= 1
+        with file.open("r+b") as opened:
+            opened.write(raw)
+        assert await topics_of(world, ids) == [None]
+
+
+async def test_look_up_is_the_masters_or_any_nodes(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        ids = ids_of([(0, world.mastership.epoch, 0, world.now_ms)])
+        world.step_down()
+        with pytest.raises(errors.NotMaster):
+            await world.engine.topics_of(ids, by_any_node=False)
+        found = await within(world.engine.topics_of(ids, by_any_node=True))
+        assert found.names == ["orders"]

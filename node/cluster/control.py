@@ -8,6 +8,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import NodeId
 from node.cluster.data_plane import Trust
+from node.cluster.restored_control import begin_together
 from node.config.checks import cluster_nodes
 from node.config.model import NodeConfig
 from node.metrics.family import ControlFacts
@@ -31,6 +33,8 @@ from replication.control.config import EXIT_CANNOT_START, EXIT_NO_ROOM, ControlC
 from replication.control.launcher import ControlProcess
 from replication.control_state.commands import rules_of
 from replication.control_state.state import ControlState
+from storage.files.disk import RealDisk
+from storage.files.file_header import Identity
 from storage.files.real_file import fail
 
 _ANSWER_S: Final = 3.0
@@ -195,7 +199,6 @@ class ClusterControl:
             listen=cluster.control_listen or nodes[me].control,
             peers={node: one.control for node, one in nodes.items() if node != me},
             address=nodes[me].control,
-            joins=cluster.join,
             secret_file=cluster.secret_file,
             certificate_file=cluster.tls_certificate_file,
             key_file=cluster.tls_key_file,
@@ -208,6 +211,19 @@ class ClusterControl:
             log_level=self._config.telemetry.log_level,
         )
 
+    def _begins_later(self) -> bool:
+        """Whether this node waits to be told of its cluster, as configured or after a restore."""
+        config = self._config
+        nodes = cluster_nodes(config.cluster.nodes)
+        waits = begin_together(
+            RealDisk(config.node.data_directory, is_private=True),
+            Identity(self._cluster_id, 0),
+            config.node.id,
+            {node: addresses.control for node, addresses in nodes.items()},
+            config.cluster.min_in_sync,
+        )
+        return waits or config.cluster.join
+
     async def start(self) -> None:
         """Start the process and wait until it answers.
 
@@ -216,6 +232,7 @@ class ClusterControl:
             ConfigError: it cannot start; why is in its own lines of the log.
             DiskFull: it cannot start, for want of room.
         """
+        self._process.config = replace(self._process.config, joins=self._begins_later())
         await self._process.start()
         self._is_started = True
         hello = Hello(self._config.node.id, self._boot_id)

@@ -23,6 +23,7 @@ from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.data_plane import Dialer, Trust
 from node.cluster.member import ClusterMember, MemberPorts, build_member
+from node.cluster.restored_control import begin_alone
 from node.cluster.standalone_control import StandaloneControl
 from node.config.model import NodeConfig
 from node.contracts.broker import Failure
@@ -35,6 +36,7 @@ from replication.control_state.state import ControlState, Member, NodeInfo, Shar
 from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from replication.rules.master import ReplicationConfig
 from replication.standalone.control_journal import ControlJournal
+from storage.files.disk import RealDisk
 
 _BOOT_ID_BYTES: Final = 16
 _SYNC_INTERVAL_MS: Final = 1_000
@@ -103,6 +105,7 @@ class StandaloneRuntime:
     ) -> None:
         """Nothing is open yet."""
         self._node_id, self._failure = config.node.id, failure
+        self._directory = config.node.data_directory
         self.policies = PolicyFeed(config.access)
         self._boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
         self.time = ClusterTime(own_clock, clock.monotonic_ms)
@@ -118,9 +121,9 @@ class StandaloneRuntime:
     ) -> Opened:
         """See `open_shard`. The control state lies beside the shard."""
         if self._journal is None:
-            self._journal = ControlJournal.open(
-                place.disk, CONTROL_ALONE, place.identity, self._node_id
-            )
+            disk = RealDisk(self._directory, is_private=True)  # hashes of secrets are in it
+            begin_alone(disk, place.identity, self._node_id)
+            self._journal = ControlJournal.open(disk, CONTROL_ALONE, place.identity, self._node_id)
         return open_shard(place, config, make_room)
 
     def make_member(self, opened: Opened, guard: DiskGuard) -> ClusterMember:

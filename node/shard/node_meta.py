@@ -23,6 +23,8 @@ CONTROL: Final = "control"
 """Folder of the control process. Only nodes of a cluster have one."""
 CONTROL_ALONE: Final = "control-alone"
 """Folder of the control state of a node alone, once it was changed."""
+CONTROL_RESTORED: Final = "control-restored"
+"""The control state of a backup, until the first start after a restore has taken it over."""
 _SHARDS: Final = "shard-"
 
 
@@ -76,7 +78,7 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
                 cluster_id=meta.cluster_id.hex(),
             )
         return meta
-    found = [name for name in disk.list("") if name.startswith(_SHARDS)]
+    found = [name for name in disk.list("") if name.startswith((_SHARDS, CONTROL_RESTORED))]
     if found:
         raise errors.CorruptFile(
             f"{NODE_META} is missing, but there is data in {found[0]}", file=NODE_META

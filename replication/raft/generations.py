@@ -38,9 +38,9 @@ def folder_of(generation: int) -> str:
     return f"generation-{generation:010d}" if generation else ""
 
 
-def find_generation(disk: Disk) -> int:
-    """The one that is in force; 0 also where there is nothing yet."""
-    found = [_FOLDER.fullmatch(name) for name in disk.list("")]
+def find_generation(disk: Disk, directory: str = "") -> int:
+    """The one that is in force in a control process's folder; 0 also where there is nothing yet."""
+    found = [_FOLDER.fullmatch(name) for name in disk.list(directory)]
     return max((int(one[1]) for one in found if one is not None), default=0)
 
 
@@ -57,22 +57,24 @@ def begin_generation(
     state: bytes,
     *,
     is_blank: bool = False,
+    directory: str = "",
 ) -> None:
     """Make the log of a generation, durably. Nothing to do where it is there.
 
     Args:
-        disk: the control process's folder.
+        disk: that the control process's folder is on.
         identity: of the cluster.
         node_id: of this node.
         generation: later than the one that is in force.
         state: encoded ControlState that the generation begins with.
         is_blank: this node has taken no part in any generation before.
+        directory: the control process's folder.
 
     Raises:
         DiskFull: nothing has changed.
         FsyncFailed, DiskFailed: stop the process.
     """
-    folder = folder_of(generation)
+    folder = join(directory, folder_of(generation))
     errors.invariant(generation > 0, "generation 0 is not begun by another")
     if disk.exists(folder):
         return
@@ -88,7 +90,7 @@ def begin_generation(
     VoteFile.create(disk, join(made, VOTE), identity, meta).close()
     disk.sync_dir(made)
     disk.rename(made, folder)
-    disk.sync_dir("")
+    disk.sync_dir(directory)
 
 
 def drop_former(disk: Disk, generation: int) -> None:

@@ -100,6 +100,33 @@ def _unpack(raw: bytes, at: int) -> _Record | None:
     return _Record(entry, crc, chain, synced, end)
 
 
+def read_entries(disk: Disk, path: str, identity: Identity) -> list[Entry]:
+    """What is whole in a file that its owner may be writing to. Nothing is changed.
+
+    Raises:
+        FileNotFoundError: there is none.
+        CorruptFile, IncompatibleFormat, ForeignDirectory: see `JournalFile.open`. Or the owner was
+            about to replace it: then it is another one a moment later.
+    """
+    file = disk.open(path)
+    try:
+        raw = file.pread(file.size(), 0)
+    finally:
+        file.close()
+    check_file_header(raw, path, FileType.RAFT_JOURNAL, identity)
+    entries, at, chain = list[Entry](), _RECORDS_AT, 0
+    while (record := _unpack(raw, at)) is not None and record.chain == chain:
+        entries.append(record.entry)
+        at, chain = record.end, record.crc
+    if not entries or at < _mark_of(raw):
+        raise errors.CorruptFile(
+            f"{path}: the record at byte {at} is damaged or gone, and it was durable",
+            file=path,
+            position=at,
+        )
+    return entries
+
+
 class JournalFile:
     """See the top of this file. One thread.
 

@@ -80,6 +80,13 @@ def _unpack(raw: bytes) -> _Slot | None:
     return _Slot(generation, pb.RaftMeta.FromString(raw[_HEAD.size : _HEAD.size + length]))
 
 
+def _slots_of(raw: bytes, path: str, identity: Identity) -> list[_Slot | None]:
+    check_file_header(raw, path, FileType.RAFT_VOTE, identity)
+    return [
+        _unpack(raw[slot_position(slot) : slot_position(slot + 1)]) for slot in range(SLOT_COUNT)
+    ]
+
+
 def _latest(found: list[_Slot | None], path: str) -> tuple[int, _Slot]:
     whole = [(slot.generation, at) for at, slot in enumerate(found) if slot is not None]
     if not whole:
@@ -139,18 +146,23 @@ class VoteFile:
         file = disk.open(path)
         try:
             raw = file.pread(FILE_BYTES, 0)
-            check_file_header(raw, path, FileType.RAFT_VOTE, identity)
-            found = [
-                _unpack(raw[slot_position(slot) : slot_position(slot + 1)])
-                for slot in range(SLOT_COUNT)
-            ]
-            latest, slot = _latest(found, path)
+            latest, slot = _latest(_slots_of(raw, path, identity), path)
             opened = cls(file, path, slot.generation, (latest + 1) % SLOT_COUNT)
             file.datasync()  # what a killed process had written is read back: make it true
         except BaseException:
             file.close()
             raise
         return opened, slot.meta
+
+    @staticmethod
+    def read(disk: Disk, path: str, identity: Identity) -> pb.RaftMeta:
+        """The latest version, of a file that its owner may be writing to. Raises as `open`."""
+        file = disk.open(path)
+        try:
+            raw = file.pread(FILE_BYTES, 0)
+        finally:
+            file.close()
+        return _latest(_slots_of(raw, path, identity), path)[1].meta
 
     def store(self, meta: pb.RaftMeta) -> None:
         """The next version; durable when this returns.

@@ -25,12 +25,13 @@ from replication.control_state.state import (
     decode_state,
     encode_state,
 )
-from replication.raft.journal_file import Entry, JournalFile
+from replication.raft.journal_file import Entry, JournalFile, read_entries
 from replication.raft.snapshot import Snapshot, SnapshotFile
-from storage.files.disk import Disk, join
+from storage.files.disk import Disk, join, parent_of
 from storage.files.file_header import Identity
 
 JOURNAL: Final = "journal"
+_UNFINISHED: Final = ".new"
 TERM: Final = 1
 """Of each entry: nobody else is ever leader."""
 _REQUEST_ID_BYTES: Final = 16
@@ -81,6 +82,58 @@ class ControlJournal:
             for command in opened._first:
                 opened.state, _ = apply_command(opened.state, command)
         return opened
+
+    @classmethod
+    def create(
+        cls, disk: Disk, directory: str, identity: Identity, node_id: NodeId, state: ControlState
+    ) -> None:
+        """Make a folder that begins with a state, in one step; nothing to do where there is one.
+
+        Raises:
+            DiskFull: there is none.
+            FsyncFailed, DiskFailed: end the process.
+        """
+        if disk.exists(directory):
+            return
+        made = directory + _UNFINISHED
+        if disk.exists(made):
+            for name in disk.list(made):
+                disk.remove(join(made, name))
+        disk.make_dir(made)
+        commands = _first_commands(identity.cluster_id, node_id)
+        previous, last = (Entry(command, at, TERM) for at, command in enumerate(commands, 1))
+        snapshot = Snapshot(encode_state(state), last, previous, is_installed=False)
+        SnapshotFile(disk, made, identity).store(snapshot)
+        JournalFile.create(disk, join(made, JOURNAL), identity, [previous, last]).close()
+        disk.sync_dir(made)
+        disk.rename(made, directory)
+        disk.sync_dir(parent_of(directory))
+
+    @staticmethod
+    def read(disk: Disk, directory: str, identity: Identity) -> ControlState | None:
+        """The state in a folder whose owner may be writing to it. None: there is no folder.
+
+        The journal is read first, so it reaches up to the snapshot. Nothing is changed.
+
+        Raises:
+            CorruptFile, FileNotFoundError: something is damaged, or was being replaced.
+            ForeignDirectory, IncompatibleFormat: see `open`.
+        """
+        path = join(directory, JOURNAL)
+        if not disk.exists(path):
+            return None
+        entries = read_entries(disk, path, identity)
+        snapshots = SnapshotFile(disk, directory, identity)
+        state, applied = ControlState(), 0
+        if snapshots.exists:
+            snapshot = snapshots.load()
+            state, applied = decode_state(snapshot.state), snapshot.last.index
+        if entries[0].index > applied + 1:
+            raise errors.CorruptFile(f"{snapshots.path} is missing", file=snapshots.path)
+        for entry in entries:
+            if entry.index > applied:
+                state, _ = apply_command(state, entry.command)
+        return state
 
     def _load(self, file: JournalFile) -> None:
         entries = file.entries

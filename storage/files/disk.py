@@ -181,10 +181,19 @@ def join(*parts: str) -> str:
 class RealDisk:
     """See `Disk`. A folder of the machine's file system."""
 
-    def __init__(self, root: str | Path, *, read_only: bool = False) -> None:
-        """Use the folder `root`, which must exist. `read_only` is for inspecting a live node's."""
+    def __init__(
+        self, root: str | Path, *, read_only: bool = False, is_private: bool = False
+    ) -> None:
+        """Use the folder `root`, which must exist.
+
+        Args:
+            root: the folder.
+            read_only: for inspecting a live node's.
+            is_private: what is made here is for the user alone, and not for the group.
+        """
         self._root = Path(root)
         self._read_only = read_only
+        self._file_mode, self._folder_mode = (0o600, 0o700) if is_private else (0o640, 0o750)
 
     def _real(self, path: str) -> Path:
         return self._root / path
@@ -195,7 +204,7 @@ class RealDisk:
             errors.invariant(not self._read_only, "creating a file while inspecting", file=path)
             flags |= os.O_CREAT
         try:
-            return RealFile(os.open(self._real(path), flags | os.O_CLOEXEC, 0o640), path)
+            return RealFile(os.open(self._real(path), flags | os.O_CLOEXEC, self._file_mode), path)
         except OSError as error:
             fail(error, "open", path)
 
@@ -232,7 +241,7 @@ class RealDisk:
         parent = parent_of(path)
         self.make_dir(parent)
         try:
-            self._real(path).mkdir(0o750)
+            self._real(path).mkdir(self._folder_mode)
         except OSError as error:
             fail(error, "make folder", path)
         if is_durable:

@@ -56,6 +56,7 @@ class FileType(Enum):
     RAFT_META = b"RM"
     RAFT_VOTE = b"RV"
     RAFT_SNAPSHOT = b"RS"
+    CONTROL_STATE = b"CS"
 
 
 VERSIONS: Final[dict[FileType, int]] = dict.fromkeys(FileType, 1)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import DISPATCH_TOPIC
 from hourwheel.v1 import consumer_pb2, consumer_pb2_grpc
@@ -16,6 +16,7 @@ from node.tools.backup import command, restore_command
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.audit_runs import errors_of, run_audit
 from tests.support.embedded_node import EmbeddedNode
+from tests.support.eventually import before_the_next_look
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
 ANSWER_MS: Final = 30_000.0
@@ -23,6 +24,9 @@ ANSWER_MS: Final = 30_000.0
 HOUR_MS: Final = 3_600_000
 SOON_MS: Final = 5_000
 NEW_CLUSTER: Final = "ab" * 16
+ALICE: Final = ("alice", "of alice")
+NOT_YET: Final = (errors.Unavailable, errors.FailedPrecondition)
+"""The cluster does not follow the rules yet that know of users, or this node is not registered."""
 
 
 class Commands:
@@ -61,6 +65,26 @@ async def consume(servers: str, count: int) -> list[bytes]:
     return sorted(got)
 
 
+async def add_alice(servers: str) -> None:
+    """A user with a grant, which counts where access control is on, and is kept where it is off."""
+    async with AsyncAdmin(servers) as admin, asyncio.timeout(60):
+        while True:
+            try:
+                await admin.put_user(*ALICE)
+                break
+            except NOT_YET:
+                await before_the_next_look()
+        await admin.grant("alice", ["publish"], "topic", "ord*")
+
+
+async def check_alice(servers: str) -> None:
+    async with AsyncAdmin(servers, user=("alice", "of mallory")) as mallory:
+        with pytest.raises(errors.Unauthenticated):
+            await mallory.grants()
+    async with AsyncAdmin(servers, user=ALICE) as alice:
+        assert [one.principal for one in await alice.grants()] == ["alice"]
+
+
 async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
     tmp_path: Path, commands: Commands
 ) -> None:
@@ -75,6 +99,7 @@ async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
             asked = consumer_pb2.ReceiveRequest(group="g", topic="orders", max_messages=10)
             receipts = [one.receipt for one in (await stub.Receive(asked)).messages]
             assert len(receipts) == 2
+            await add_alice(node.address)
             (taken,) = await commands.backup("create", data, "--to", folder)
             await stub.Ack(consumer_pb2.AckRequest(group="g", receipts=receipts))
         assert taken["new_bytes"] == taken["total_bytes"]
@@ -85,6 +110,8 @@ async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
         (taken["backup"], again["backup"])
     )
     assert [one["damaged"] for one in await commands.backup("verify", folder)] == [[], []]
+    assert {one["users"] for one in await commands.backup("list", folder)} == {1}
+    assert {one.stat().st_mode & 0o077 for one in folder.rglob("*") if one.name != "LOCK"} == {0}
 
     for overdue, expected in (
         ("release", [b"now", b"now", b"soon"]),
@@ -107,6 +134,7 @@ async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
                 assert await consume(node.address, 1) == expected[2:]
             else:
                 assert await consume(node.address, len(expected)) == expected
+            await check_alice(node.address)
             async with grpc.aio.insecure_channel(node.address) as channel:
                 stub = consumer_pb2_grpc.ConsumerServiceStub(channel)
                 old = consumer_pb2.AckRequest(group="g", receipts=receipts)
@@ -124,6 +152,7 @@ async def test_three_nodes_begin_with_the_backup_of_a_follower(
             await producer.publish_many("orders", [Message(b"soon", delay_ms=2_000)])
             await producer.publish_many("orders", [Message(b"later", delay_ms=HOUR_MS)] * 50)
         assert await consume(old.servers, 1) == [b"soon"]
+        await add_alice(old.servers)
         follower = old.nodes[(master + 1) % 3].config.node.data_directory
         (taken,) = await commands.backup("create", follower, "--to", folder)
         last_epoch = (await old.status_of(master, ANSWER_MS)).shards[0].epoch
@@ -140,6 +169,10 @@ async def test_three_nodes_begin_with_the_backup_of_a_follower(
     async with cluster:
         master = await cluster.wait_for_master(in_sync=3)
         status = await cluster.status_of(master, ANSWER_MS)
+        for node in cluster.nodes:
+            await check_alice(node.address)
+        async with AsyncAdmin(cluster.servers) as admin:
+            assert (await admin.members()).generation == 1
         assert status.shards[0].epoch > found["epoch"]
         async with AsyncProducer(cluster.servers) as producer:
             await producer.publish_many("orders", [Message(b"new")])

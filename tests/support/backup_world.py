@@ -4,11 +4,17 @@ from random import Random
 
 import numpy as np
 
+from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
+from node.cluster.restored_control import find_restored
 from node.shard.checkpoint import ShardPlace
+from node.shard.node_meta import CONTROL_ALONE
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.tools.backup.capture import Captured, capture
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import Overdue, Restored, RestorePlan, restore
+from replication.control_state.commands import make_command
+from replication.standalone.control_journal import ControlJournal
 from storage.files.disk import Disk
 from storage.files.file_header import Identity
 from storage.views.unit import Units
@@ -60,3 +66,19 @@ def keys_of(units: Units) -> list[tuple[int, int]]:
 def overdue_keys(units: Units, now_ms: int) -> list[tuple[int, int]]:
     """Of those that never were released."""
     return keys_of(units[np.flatnonzero((units["due_ms"] <= now_ms) & (units["attempt"] == 1))])
+
+
+def give_users(world: ShardWorld, *numbers: int) -> ControlJournal:
+    """Users that are known to the node alone whose shard it is."""
+    journal = ControlJournal.open(world.disk, CONTROL_ALONE, world.place.identity, NodeId("n"))
+    for number in numbers:
+        put = pb.PutUserCommand(name=f"user-{number}", secret_hash="#")
+        command = make_command(number.to_bytes(16, "big"), put_user=put)
+        journal.apply([command.SerializeToString(deterministic=True)])
+    return journal
+
+
+def users_of(disk: Disk) -> set[str]:
+    """Of what was restored: the users with which a start begins; empty where there are none."""
+    state = find_restored(disk, Identity(NEW_CLUSTER, 0))
+    return set() if state is None else set(state.access.users)

@@ -5,6 +5,9 @@
 
 The node is not asked: how far its log is committed stands in a file that it keeps mapped, and what
 lies below is never written again. It may be master or follower.
+
+The control state is read last: so it has all that the log refers to. Its files are small, and read
+at once, beside the process that writes them (replication/raft/committed_state.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +18,9 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import SnapshotHead
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from node.cluster.restored_control import find_restored
 from node.shard.checkpoint import MANIFEST, ShardPlace
+from node.shard.node_meta import CONTROL, CONTROL_ALONE
 from node.shard.recovery import WATERMARK
 from node.shard.snapshot_files import (
     FILE_COUNT_MAX,
@@ -26,9 +31,12 @@ from node.shard.snapshot_files import (
 from node.snapshot.source import LogState, Stage
 from node.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
 from node.tools.backup.repository import Repository
+from replication.control_state.state import ControlState, encode_state
+from replication.raft.committed_state import CommittedState, read_committed
+from replication.standalone.control_journal import ControlJournal
 from storage.files import atomic_file
 from storage.files.disk import Disk
-from storage.files.file_header import FILE_HEADER_BYTES, FileType
+from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity
 from storage.log.flushed_mark import read_mark
 from storage.log.segment import SegmentInfo, find_start_offset, segment_path
 from storage.log.sparse_index import NO_STORE_MS
@@ -36,6 +44,9 @@ from storage.log.sparse_index import NO_STORE_MS
 _STAGE_NUMBER: Final = 100
 """Of the folder with links: a node that gives snapshots counts its own from 0."""
 _ATTEMPTS: Final = 10
+_CONTROL_ATTEMPTS: Final = 20
+PAUSE_S: Final = 0.1
+"""Between these. A voter notes within a second how far its journal is committed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ def capture(
     node_id: str,
     made_ms: int,
     pace: Callable[[int], None],
+    pause: Callable[[], None] = lambda: None,
 ) -> Captured:
     """Take a backup. It is complete and durable when this returns.
 
@@ -64,6 +76,7 @@ def capture(
         node_id: whose data it is.
         made_ms: now.
         pace: called with each number of bytes that was read; it may wait.
+        pause: called before something is looked at again; it should wait for `PAUSE_S`.
 
     Raises:
         DataLoss: what was to be backed up is damaged; nothing is in the repository.
@@ -78,11 +91,51 @@ def capture(
     try:
         _hold(stage, place)
         stage.verify()
-        return _store(stage, repository, place, node_id=node_id, made_ms=made_ms, pace=pace)
+        state = read_control(place.disk, place.identity, pause)
+        control = b"" if state is None else encode_state(state, with_remembered=False)
+        return _store(
+            *(stage, repository, place, control), node_id=node_id, made_ms=made_ms, pace=pace
+        )
     except FileNotFoundError as error:
         raise errors.Unavailable("the node was started meanwhile: begin again") from error
     finally:
         stage.close()
+
+
+def read_control(disk: Disk, identity: Identity, pause: Callable[[], None]) -> ControlState | None:
+    """The control state that lies in a data directory; None: it never had one.
+
+    Arguments as of `capture`.
+
+    Raises:
+        CorruptFile, ForeignDirectory, IncompatibleFormat: it cannot be read.
+    """
+    for left in reversed(range(_CONTROL_ATTEMPTS)):
+        try:
+            found = _find_control(disk, identity)
+        except (errors.CorruptFile, FileNotFoundError) as error:  # it may be about to be replaced
+            if not left:
+                raise errors.CorruptFile(
+                    f"the control state cannot be read: {error}", file=CONTROL
+                ) from error
+        else:
+            if found is None:
+                return None
+            if found.is_all or not left:
+                return found.state if found.state.is_bootstrapped else None
+        pause()
+    return None
+
+
+def _find_control(disk: Disk, identity: Identity) -> CommittedState | None:
+    alone = ControlJournal.read(disk, CONTROL_ALONE, identity)
+    if alone is not None:
+        return CommittedState(alone, is_all=True)
+    found = read_committed(disk, CONTROL, identity)
+    if found is not None:
+        return found
+    restored = find_restored(disk, identity)  # and nobody has started there yet
+    return None if restored is None else CommittedState(restored, is_all=True)
 
 
 def _hold(stage: Stage, place: ShardPlace) -> None:
@@ -131,6 +184,7 @@ def _store(
     stage: Stage,
     repository: Repository,
     place: ShardPlace,
+    control: bytes,
     *,
     node_id: str,
     made_ms: int,
@@ -148,6 +202,11 @@ def _store(
         piece, is_new = repository.put(raw)
         pieces[ordinal].append(piece)
         new_bytes += piece.size_bytes if is_new else 0
+    control_pieces = []
+    for at in range(0, len(control), PIECE_BYTES):
+        piece, is_new = repository.put(control[at : at + PIECE_BYTES])
+        control_pieces.append(piece)
+        new_bytes += piece.size_bytes if is_new else 0
     manifest = Manifest(
         cluster_id=place.identity.cluster_id.hex(),
         node_id=node_id,
@@ -160,6 +219,7 @@ def _store(
             BackupFile(file.name, file.size_bytes, tuple(parts))
             for file, parts in zip(head.files, pieces, strict=True)
         ),
+        control=tuple(control_pieces),
     )
     return Captured(repository.complete(manifest), manifest, new_bytes)
 

@@ -13,10 +13,11 @@ from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NODE_META
-from node.tools.backup.capture import capture
+from node.tools.backup.capture import PAUSE_S, capture
 from node.tools.backup.manifest import Manifest
 from node.tools.backup.repository import Repository
-from node.tools.backup.restore import SHARD_FOLDER
+from node.tools.backup.restore import SHARD_FOLDER, find_control
+from replication.control_state.state import ControlState
 from storage.files import atomic_file
 from storage.files.directory_lock import DirectoryLock
 from storage.files.disk import RealDisk
@@ -109,10 +110,11 @@ def _create(parsed: argparse.Namespace) -> int:
     with DirectoryLock.acquire(folder):
         captured = capture(
             place,
-            Repository(RealDisk(folder)),
+            Repository(RealDisk(folder, is_private=True)),
             node_id=meta.payload.decode(),
             made_ms=int(clock.wall_ms()),
             pace=pace_of(clock, parsed.rate * _MIB),
+            pause=_pause,
         )
     facts = _facts(captured.backup_id, captured.manifest)
     facts |= {
@@ -144,6 +146,10 @@ def pace_of(clock: Clock, bytes_per_s: int) -> Callable[[int], None]:
     return wait
 
 
+def _pause() -> None:
+    threading.Event().wait(PAUSE_S)
+
+
 def _open(folder: Path) -> Repository:
     if not folder.is_dir():
         raise errors.NotFound(f"there is no folder {folder}")
@@ -155,17 +161,19 @@ def _list(parsed: argparse.Namespace) -> int:
     for backup_id in repository.ids():
         try:
             manifest = repository.read(backup_id)
+            access = _access_facts(find_control(repository, manifest))
         except errors.HourwheelError as error:
             sys.stderr.write(f"{error.message}\n")
             code = EXIT_FAILED
             continue
         if parsed.json:
-            _print_json(_facts(backup_id, manifest))
+            _print_json({**_facts(backup_id, manifest), **access})
         else:
             checkpoint = datetime.fromtimestamp(manifest.views_ms / _MS, UTC)
             sys.stdout.write(
                 f"{backup_id}  node {manifest.node_id}  {manifest.total_bytes:,} bytes  "
-                f"to any moment from {checkpoint:%Y-%m-%dT%H:%M:%SZ} on\n"
+                f"to any moment from {checkpoint:%Y-%m-%dT%H:%M:%SZ} on"
+                f"{_access_text(access)}\n"
             )
     return code
 
@@ -182,6 +190,26 @@ def _facts(backup_id: str, manifest: Manifest) -> dict[str, Any]:
         "file_count": len(manifest.files),
         "total_bytes": manifest.total_bytes,
     }
+
+
+def _access_facts(state: ControlState | None) -> dict[str, Any]:
+    """What a backup has of the control state; its members are for information alone."""
+    if state is None:
+        return {"users": 0, "grants": 0, "quotas": 0, "members": [], "generation": 0}
+    access, membership = state.access, state.membership
+    return {
+        "users": len(access.users),
+        "grants": len(access.grants),
+        "quotas": len(access.quotas),
+        "members": sorted(membership.members),
+        "generation": membership.generation,
+    }
+
+
+def _access_text(facts: dict[str, Any]) -> str:
+    counts = [f"{facts[one]} {one}" for one in ("users", "grants", "quotas") if facts[one]]
+    members = f"members {', '.join(facts['members'])}" if facts["members"] else ""
+    return "".join(f"  {one}" for one in (", ".join(counts), members) if one)
 
 
 def _verify(parsed: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ full size from the beginning.
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
@@ -24,8 +25,11 @@ from node.shard.snapshot_files import (
     check_log_files,
     is_known_name,
 )
+from replication.raft.snapshot import SNAPSHOT_BYTES_MAX
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_WITHOUT_CONTROL: Final = 1
+"""The format before, which had no control state."""
 PIECE_BYTES: Final = 8 << 20
 MANIFEST_BYTES_MAX: Final = 256 << 20
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
@@ -67,11 +71,20 @@ class Manifest:
     log_start_offset: int
     log_end_offset: int
     files: tuple[BackupFile, ...]
+    control: tuple[Piece, ...] = ()
+    """The control state, encoded; none: the node had none."""
+
+    @property
+    def pieces(self) -> Iterator[Piece]:
+        """All that it needs, in order."""
+        for file in self.files:
+            yield from file.pieces
+        yield from self.control
 
     @property
     def total_bytes(self) -> int:
         """Of all its pieces, shared ones too."""
-        return sum(piece.size_bytes for file in self.files for piece in file.pieces)
+        return sum(piece.size_bytes for piece in self.pieces)
 
 
 def digest_of(raw: bytes) -> str:
@@ -101,18 +114,25 @@ def unpack_manifest(raw: bytes, path: str) -> Manifest:
         version = fields.pop("format")
     except (ValueError, AttributeError, KeyError, RecursionError) as error:
         raise errors.CorruptFile(f"{path} is no manifest of a backup", file=path) from error
-    if version != FORMAT:
+    if version not in {_WITHOUT_CONTROL, FORMAT} or type(version) is not int:
         raise errors.IncompatibleFormat(
             f"{path}: version {version!r} of backups is not known to this version of Hourwheel",
             file=path,
         )
     try:
         files = tuple(_file(*one) for one in fields.pop("files"))
-        manifest = Manifest(files=files, **fields)
+        control = _pieces(fields.pop("control")) if version == FORMAT else ()
+        manifest = Manifest(files=files, control=control, **fields)
         _check(manifest)
-    except (TypeError, ValueError, errors.PeerRefused) as error:
+    except (KeyError, TypeError, ValueError, errors.PeerRefused) as error:
         raise errors.CorruptFile(f"{path}: {error}", file=path) from error
     return manifest
+
+
+def _pieces(found: Any) -> tuple[Piece, ...]:
+    if type(found) is not list:
+        raise TypeError("no list of pieces")
+    return tuple(Piece(*one) for one in found)
 
 
 def _file(name: Any, size_bytes: Any, pieces: Any) -> BackupFile:
@@ -134,6 +154,9 @@ def _check(manifest: Manifest) -> None:
         raise ValueError("too many files")
     for one in manifest.files:
         _check_file(one)
+    _check_pieces("the control state", manifest.control)
+    if sum(piece.size_bytes for piece in manifest.control) > SNAPSHOT_BYTES_MAX:
+        raise ValueError("the control state is too long")
     files = {NamedSize(one.name, one.size_bytes) for one in manifest.files}
     if len({one.name for one in files}) != len(manifest.files):
         raise ValueError("a file is there twice")
@@ -144,16 +167,20 @@ def _check(manifest: Manifest) -> None:
 def _check_file(one: BackupFile) -> None:
     if not is_known_name(one.name):
         raise ValueError(f"a file of the name {one.name!r}")
-    if not all(_DIGEST.fullmatch(piece.digest) for piece in one.pieces):
-        raise ValueError(f"{one.name}: no SHA-256")
-    if not all(_is_number(piece.size_bytes, PIECE_BYTES, 1) for piece in one.pieces):
-        raise ValueError(f"{one.name}: a piece of no possible size")
+    _check_pieces(one.name, one.pieces)
     if not _is_number(one.size_bytes, FILE_BYTES_MAX):
         raise ValueError(f"{one.name}: of no possible size")
     there = sum(piece.size_bytes for piece in one.pieces)
     has_zeros = one.name.endswith(QUEUE_CHUNK_END)
     if there > one.size_bytes or (there < one.size_bytes and not has_zeros):
         raise ValueError(f"{one.name}: its pieces are not what it has")
+
+
+def _check_pieces(name: str, pieces: tuple[Piece, ...]) -> None:
+    if not all(_DIGEST.fullmatch(piece.digest) for piece in pieces):
+        raise ValueError(f"{name}: no SHA-256")
+    if not all(_is_number(piece.size_bytes, PIECE_BYTES, 1) for piece in pieces):
+        raise ValueError(f"{name}: a piece of no possible size")
 
 
 def _is_number(value: Any, most: int, least: int = 0) -> bool:

@@ -145,12 +145,8 @@ class Repository:
             As `read`, of any backup: while one cannot be read, nobody knows what it needs.
         """
         self.read(backup_id)
-        needed = {
-            piece.digest
-            for one in self.ids()
-            for file in (self.read(one).files if one != backup_id else ())
-            for piece in file.pieces
-        }
+        others = [self.read(one) for one in self.ids() if one != backup_id]
+        needed = {piece.digest for one in others for piece in one.pieces}
         self._disk.remove(f"{_BACKUPS}/{backup_id}{_MANIFEST_END}")
         self._disk.sync_dir(_BACKUPS)
         removed_bytes = 0
@@ -169,7 +165,7 @@ class Repository:
             As `read`.
         """
         manifest = self.read(backup_id)
-        for piece in dict.fromkeys(piece for file in manifest.files for piece in file.pieces):
+        for piece in dict.fromkeys(manifest.pieces):
             try:
                 self.get(piece)
             except errors.DataLoss as error:

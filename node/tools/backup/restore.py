@@ -6,6 +6,8 @@
     --> opened as at any start: each batch behind the checkpoint is verified and applied
     --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue, or the pause by
         which it waits
+    --> control-restored: users, grants and quotas, for the first start
+        (node/cluster/restored_control.py)
     --> shard-0, then node.meta
 
 No node starts on a directory that has a folder of a shard and no `node.meta`: one that was left
@@ -37,15 +39,18 @@ from hourwheel.formats.record_batch import (
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.types import DISPATCH_TOPIC, SEQUENCE_MAX, Epoch, Key, NodeId
+from node.cluster.restored_control import remove_restored, write_restored
 from node.replica.mastership import opening_records
 from node.shard.checkpoint import ShardPlace
 from node.shard.job_planner import RetentionConfig
-from node.shard.node_meta import NODE_META
+from node.shard.node_meta import CONTROL_RESTORED, NODE_META
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.shard import Shard
 from node.shard.snapshot_files import remove_tree
 from node.tools.backup.manifest import BackupFile, Manifest
 from node.tools.backup.repository import Repository
+from replication.control_state.access import AccessState
+from replication.control_state.state import ControlState, decode_state
 from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from storage.files import atomic_file
 from storage.files.directory_lock import LOCK_NAME
@@ -67,8 +72,9 @@ SHARD_FOLDER: Final = "shard-0"
 RESTORING: Final = f"{SHARD_FOLDER}.restoring"
 EPOCHS_SKIPPED: Final = 1_000
 """The cluster that was backed up may have gone on, and given so many epochs since."""
-_NOT_DATA: Final = frozenset({LOCK_NAME, "lost+found", RESTORING})
-"""May be in the directory: the last is of a restore that was killed, and is begun anew."""
+_RESTORED_TMP: Final = CONTROL_RESTORED + atomic_file.TMP_SUFFIX
+_NOT_DATA: Final = frozenset({LOCK_NAME, "lost+found", RESTORING, CONTROL_RESTORED, _RESTORED_TMP})
+"""May be in the directory: the last are of a restore that was killed, and is begun anew."""
 _LOG_FOLDER: Final = "log/"
 _EPOCHS: Final = "epochs"
 _SCANNED_AT_ONCE: Final = 8_192
@@ -99,7 +105,10 @@ class RestorePlan:
     """What is due up to here is overdue."""
     overdue: Overdue
     until_ms: int | None = None
-    """What was stored later is left out; None: nothing is."""
+    """What was stored later is left out; None: nothing is. Users and grants are as they were when
+    the backup was taken, all the same."""
+    has_access: bool = True
+    """Users, grants and quotas of the backup come back."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,9 @@ class Restored:
     """That fell due before, and are still pending."""
     discarded_count: int
     log_end_offset: int
+    user_count: int = 0
+    grant_count: int = 0
+    quota_count: int = 0
 
 
 def choose_backup(repository: Repository, backup_id: str | None, until_ms: int | None) -> str:
@@ -137,7 +149,13 @@ def choose_backup(repository: Repository, backup_id: str | None, until_ms: int |
     return (early or list(found))[-1]
 
 
-def restore(repository: Repository, backup_id: str, disk: Disk, plan: RestorePlan) -> Restored:
+def restore(
+    repository: Repository,
+    backup_id: str,
+    disk: Disk,
+    plan: RestorePlan,
+    private_disk: Disk | None = None,
+) -> Restored:
     """Make a data directory; complete and durable when this returns.
 
     Args:
@@ -145,6 +163,7 @@ def restore(repository: Repository, backup_id: str, disk: Disk, plan: RestorePla
         backup_id: which.
         disk: whose root is the empty directory.
         plan: see there.
+        private_disk: the same; what is made by it is for nobody else to read.
 
     Raises:
         NotFound: there is no such backup.
@@ -163,7 +182,9 @@ def restore(repository: Repository, backup_id: str, disk: Disk, plan: RestorePla
             f"the directory to restore into is not empty: {min(found)} is in it"
         )
     remove_tree(disk, RESTORING)
+    remove_restored(disk)
     manifest = repository.read(backup_id)
+    control = find_control(repository, manifest)
     place = ShardPlace(disk, RESTORING, Identity(plan.cluster_id, 0))
     try:
         _write_files(repository, _wanted(manifest, plan.until_ms), place)
@@ -171,16 +192,41 @@ def restore(repository: Repository, backup_id: str, disk: Disk, plan: RestorePla
             _cut(place, manifest, plan.until_ms)
         restored = _open_and_end(place, manifest.node_id, plan)
         _sync_folders(place)
+        if control is not None and plan.has_access:
+            write_restored(private_disk or disk, place.identity, control)
+            restored = _counted(restored, control.access)
     except errors.Internal:
         raise  # nothing more is to be done with this disk
     except errors.HourwheelError:
         remove_tree(disk, RESTORING)
+        remove_restored(disk)
         raise
     disk.rename(RESTORING, SHARD_FOLDER)
     disk.sync_dir("")
     header = pack_file_header(FileType.NODE, place.identity)
     atomic_file.write(disk, NODE_META, header, plan.node_id.encode())
     return restored
+
+
+def find_control(repository: Repository, manifest: Manifest) -> ControlState | None:
+    """The control state of a backup; None: it has none.
+
+    Raises:
+        CorruptFile: a piece of it is missing, torn or altered.
+        IncompatibleFormat: its rules are not known to this code.
+    """
+    if not manifest.control:
+        return None
+    return decode_state(b"".join(repository.get(one) for one in manifest.control))
+
+
+def _counted(restored: Restored, access: AccessState) -> Restored:
+    return replace(
+        restored,
+        user_count=len(access.users),
+        grant_count=len(access.grants),
+        quota_count=len(access.quotas),
+    )
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -44,10 +44,14 @@ def main(arguments: Sequence[str]) -> int:
             now_ms=int(clock.wall_ms()) if parsed.now is None else parsed.now,
             overdue=Overdue(parsed.overdue),
             until_ms=parsed.until,
+            has_access=not parsed.without_access,
         )
         parsed.to.mkdir(parents=True, exist_ok=True)
         with DirectoryLock.acquire(parsed.to):
-            restored = restore(repository, backup_id, RealDisk(parsed.to), plan)
+            restored = restore(
+                *(repository, backup_id, RealDisk(parsed.to), plan),
+                RealDisk(parsed.to, is_private=True),
+            )
     except errors.HourwheelError as error:
         sys.stderr.write(f"{error.message}\n")
         return EXIT_FAILED
@@ -86,6 +90,12 @@ def _parser() -> argparse.ArgumentParser:
         type=_instant,
         metavar="TIME",
         help="leave out what was stored later: an ISO time with a zone, or milliseconds since 1970",
+    )
+    parser.add_argument(
+        "--without-access",
+        action="store_true",
+        help="leave out users with their secrets, grants and quotas; by default they come back as"
+        " they were when the backup was taken, also those that were removed since",
     )
     parser.add_argument(
         "--node", metavar="ID", help="whose directory it is to be; default: as it was"
@@ -141,6 +151,9 @@ def _print(
         "overdue_count": restored.overdue_count,
         "discarded_count": restored.discarded_count,
         "log_end_offset": restored.log_end_offset,
+        "users": restored.user_count,
+        "grants": restored.grant_count,
+        "quotas": restored.quota_count,
         "seconds": round(seconds, 3),
     }
     if parsed.json:
@@ -150,11 +163,12 @@ def _print(
         f"restored {backup_id} into {parsed.to} in {facts['seconds']} s: "
         f"{restored.pending_count:,} pending, {restored.overdue_count:,} of them overdue,"
         f" {restored.discarded_count:,} discarded\n"
-        f"{_held(plan, restored)}"
+        f"{_held(plan, restored)}{_access(restored)}"
         f"node {plan.node_id} of cluster {plan.cluster_id.hex()}, epoch {restored.epoch}\n"
         f"for each other node of that cluster, into a directory of its own: --backup {backup_id}"
         f" --cluster-id {plan.cluster_id.hex()} --now {plan.now_ms} --overdue {plan.overdue}"
-        f"{'' if plan.until_ms is None else f' --until {plan.until_ms}'} --node ITS_ID; and"
+        f"{'' if plan.until_ms is None else f' --until {plan.until_ms}'}"
+        f"{'' if plan.has_access else ' --without-access'} --node ITS_ID; and"
         f" cluster.id = '{plan.cluster_id.hex()}' in the configuration of all\n"
     )
 
@@ -166,4 +180,13 @@ def _held(plan: RestorePlan, restored: Restored) -> str:
     return (
         "what is pending waits. When the node serves: hourwheel dispatch resume, to release what"
         f" is overdue, or hourwheel dispatch resume --discard-before {when}\n"
+    )
+
+
+def _access(restored: Restored) -> str:
+    if not (restored.user_count or restored.grant_count or restored.quota_count):
+        return ""
+    return (
+        f"as they were in the backup: {restored.user_count} users, {restored.grant_count} grants,"
+        f" {restored.quota_count} quotas. What was revoked since is valid again: remove it\n"
     )

@@ -229,3 +229,31 @@ def test_journal_of_another_kind_is_refused() -> None:
     JournalFile.create(disk, JOURNAL, IDENTITY, [Entry(b"\x01", 1, 1)]).close()
     with pytest.raises(errors.CorruptFile):
         opened(disk)
+
+
+def test_state_is_read_beside_the_node_and_nothing_is_changed() -> None:
+    disk = SimulatedDisk()
+    assert ControlJournal.read(disk, FOLDER, IDENTITY) is None
+    journal = opened(disk)
+    for number in range(3):
+        journal.apply([put_user(number)])
+        before = disk.durability_op_count
+        assert ControlJournal.read(disk, FOLDER, IDENTITY) == journal.state
+        assert disk.durability_op_count == before
+    disk.flip_bit(JOURNAL, 150)
+    with pytest.raises(errors.CorruptFile, match=JOURNAL):
+        ControlJournal.read(disk, FOLDER, IDENTITY)
+
+
+def test_state_is_read_beside_the_node_when_it_was_compacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal_file, "ROOM_BYTES", ROOM_BYTES)
+    disk = SimulatedDisk()
+    journal = opened(disk)
+    for number in range(40):
+        journal.apply([put_user(number, secret_hash=LONG_HASH)])
+        assert ControlJournal.read(disk, FOLDER, IDENTITY) == journal.state
+    disk.remove(SNAPSHOT)
+    with pytest.raises(errors.CorruptFile, match=SNAPSHOT):
+        ControlJournal.read(disk, FOLDER, IDENTITY)

@@ -1,15 +1,27 @@
 """Taking backups: shared pieces, a full disk, kills anywhere."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from hourwheel import errors
-from node.tools.backup.manifest import pack_manifest, unpack_manifest
+from node.tools.backup.capture import read_control
+from node.tools.backup.manifest import digest_of, pack_manifest, unpack_manifest
 from node.tools.backup.repository import Repository
+from node.tools.backup.restore import find_control
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
-from tests.support.backup_world import back_up, keys_of, lived, opened_of, plan_of, restored
+from tests.support.backup_world import (
+    back_up,
+    give_users,
+    keys_of,
+    lived,
+    opened_of,
+    plan_of,
+    restored,
+)
 from tests.support.small_sizes import small_sizes
 from tests.support.snapshot_world import live
 
@@ -163,3 +175,45 @@ def test_removal_of_a_backup_leaves_what_is_no_piece() -> None:
         assert found in {"README", "home"} or len(folder.list(f"objects/{found}")) == (
             found == "ab"
         )
+
+
+def test_the_control_state_is_backed_up_shared_and_kept_while_it_is_needed() -> None:
+    world, folder = lived(4), SimulatedDisk()
+    journal = give_users(world, 1)
+    repository = Repository(folder)
+    first = back_up(world, folder)
+    assert find_control(repository, first.manifest) == replace(journal.state, remembered={})
+    world.now_ms += 1
+    second = back_up(world, folder)
+    assert second.new_bytes == 0
+    assert second.manifest.control == first.manifest.control
+    give_users(world, 2)
+    third = back_up(world, folder)
+    assert third.manifest.control != first.manifest.control
+    repository.remove(third.backup_id)
+    repository.remove(first.backup_id)
+    assert set(repository.verify(second.backup_id)) == {None}
+    state = find_control(repository, second.manifest)
+    assert state is not None
+    assert set(state.access.users) == {"user-1"}
+
+
+def test_a_control_state_that_is_damaged_is_not_backed_up() -> None:
+    world, folder, looked = lived(4), SimulatedDisk(), list[None]()
+    give_users(world, 1)
+    world.disk.flip_bit("control-alone/journal", 150)
+    with pytest.raises(errors.CorruptFile, match="control state"):
+        read_control(world.disk, world.place.identity, lambda: looked.append(None))
+    assert looked, "it might have been about to be replaced"
+    with pytest.raises(errors.CorruptFile):
+        back_up(world, folder)
+    assert Repository(folder).ids() == []
+
+
+def test_a_backup_of_before_has_no_control_state() -> None:
+    manifest = back_up(lived(2), SimulatedDisk()).manifest
+    fields = json.loads(pack_manifest(manifest).partition(b"\n")[0])
+    del fields["control"]
+    line = json.dumps({**fields, "format": 1}).encode()
+    former = line + b"\n" + digest_of(line).encode() + b"\n"
+    assert unpack_manifest(former, "it") == manifest

@@ -34,6 +34,8 @@ def test_manifest_with_nonsense_in_any_field_is_refused() -> None:
     unpack_manifest(altered(fields, lambda _: None), "it")
     for name in fields.keys() - {"format"}:
         for value in NONSENSE:
+            if name == "control" and value == []:
+                continue  # there was none
             with pytest.raises(errors.CorruptFile):
                 unpack_manifest(altered(fields, lambda one: one.update({name: value})), "it")  # noqa: B023
     log = next(at for at, one in enumerate(fields["files"]) if one[0].endswith(".log"))

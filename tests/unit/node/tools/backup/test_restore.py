@@ -1,6 +1,7 @@
 """What is restored is what was backed up: up to a moment, and without what is overdue."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig, Dispatcher
-from node.shard.node_meta import NODE_META, open_node_meta
+from node.shard.node_meta import CONTROL_RESTORED, NODE_META, open_node_meta
 from node.tools.backup.capture import capture
 from node.tools.backup.manifest import Piece
 from node.tools.backup.repository import Repository
@@ -19,6 +20,7 @@ from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.backup_world import (
     NEW_CLUSTER,
     back_up,
+    give_users,
     keys_of,
     lived,
     log_of,
@@ -26,6 +28,7 @@ from tests.support.backup_world import (
     overdue_keys,
     plan_of,
     restored,
+    users_of,
 )
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
@@ -214,6 +217,7 @@ def test_a_restore_that_loses_power_anywhere_leaves_nothing_that_a_node_starts_o
     seed: int,
 ) -> None:
     world, folder = lived(seed, 8), SimulatedDisk()
+    give_users(world, 1)
     taken, plan = back_up(world, folder), plan_of(world, Overdue.DISCARD)
     whole, disk = restored(folder, taken.backup_id, plan)
     pending = keys_of(opened_of(disk).shard.views.pending_units())
@@ -229,6 +233,7 @@ def test_a_restore_that_loses_power_anywhere_leaves_nothing_that_a_node_starts_o
         disk.disarm()
         if disk.exists(NODE_META):
             assert keys_of(opened_of(disk).shard.views.pending_units()) == pending
+            assert users_of(disk) == {"user-1"}
             ends.add("whole")
         elif any(name.startswith("shard-") for name in disk.list("")):
             with pytest.raises(errors.CorruptFile, match="missing"):
@@ -237,6 +242,37 @@ def test_a_restore_that_loses_power_anywhere_leaves_nothing_that_a_node_starts_o
             if not disk.exists("shard-0"):
                 assert restore(Repository(folder), taken.backup_id, disk, plan) == whole
     assert "refused" in ends
+
+
+def test_users_come_back_unless_they_are_left_out() -> None:
+    world, folder = lived(3), SimulatedDisk()
+    give_users(world, 1, 2)
+    taken, plan = back_up(world, folder), plan_of(world)
+    found, disk = restored(folder, taken.backup_id, plan)
+    assert (found.user_count, found.grant_count, found.quota_count) == (2, 0, 0)
+    assert users_of(disk) == {"user-1", "user-2"}
+    found, disk = restored(folder, taken.backup_id, replace(plan, has_access=False))
+    assert (found.user_count, users_of(disk)) == (0, set())
+    assert not disk.exists(CONTROL_RESTORED)
+
+
+@pytest.mark.parametrize("is_torn", [True, False])
+def test_a_control_state_that_is_torn_or_altered_is_refused_and_nothing_is_made(
+    *, is_torn: bool
+) -> None:
+    world, folder = lived(3), SimulatedDisk()
+    give_users(world, 1)
+    taken = back_up(world, folder)
+    (piece,) = taken.manifest.control
+    path = f"objects/{piece.digest[:2]}/{piece.digest}"
+    if is_torn:
+        folder.open(path).truncate(piece.size_bytes - 1)
+    else:
+        folder.flip_bit(path, piece.size_bytes // 2)
+    disk = SimulatedDisk()
+    with pytest.raises(errors.CorruptFile, match=piece.digest):
+        restore(Repository(folder), taken.backup_id, disk, plan_of(world))
+    assert disk.list("") == []
 
 
 def test_the_latest_backup_is_chosen_whose_views_are_early_enough() -> None:

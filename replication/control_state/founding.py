@@ -1,0 +1,66 @@
+"""The state that a cluster begins with which takes over another's users, grants and names. Pure.
+
+    of a backup              --> `founded`: a new cluster of some nodes, in its generation 1
+    of a node alone          --> the same, with this one node
+    of a backup              --> `left_alone`: a node alone
+
+Who was registered, who was master and which nodes voted is of the former life, and stays there.
+Generation 1, and not 0: a node that knows nothing of it is told, by those of a later generation
+(replication/raft/generations.py), where one of generation 0 would begin a log without all this.
+"""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from hourwheel import errors
+from hourwheel.types import Epoch, NodeId, ShardId
+from replication.control_state.membership import Members, Membership
+from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
+
+FIRST_GENERATION = 1
+
+
+def founded(
+    state: ControlState, cluster_id: bytes, members: Members, min_in_sync: int
+) -> ControlState:
+    """What generation 1 of a cluster begins with.
+
+    Args:
+        state: whose users, grants, quotas, topics and groups it takes over.
+        cluster_id: 16 bytes.
+        members: who votes, and has a replica.
+        min_in_sync: at most as many as members.
+    """
+    errors.invariant(1 <= min_in_sync <= len(members), "so many nodes are there")
+    membership = Membership(FIRST_GENERATION, members)
+    return _begun(state, cluster_id, sorted(members), min_in_sync, membership)
+
+
+def left_alone(state: ControlState, cluster_id: bytes, node_id: NodeId) -> ControlState:
+    """What a node alone begins with. Arguments as of `founded`."""
+    return _begun(state, cluster_id, [node_id], 1, Membership())
+
+
+def _begun(
+    state: ControlState,
+    cluster_id: bytes,
+    node_ids: list[NodeId],
+    min_in_sync: int,
+    membership: Membership,
+) -> ControlState:
+    isr = tuple(Member(one, b"") for one in node_ids)
+    replicas = tuple(node_ids) if membership.members else ()
+    shards = {
+        number: ShardInfo(ShardId(number), Epoch(0), None, isr, 1, replicas=replicas)
+        for number in sorted(state.shards) or [0]
+    }
+    return replace(
+        state,
+        codec_version=CODEC_VERSION,
+        cluster_id=cluster_id,
+        min_in_sync=min_in_sync,
+        revision=state.revision + 1,
+        nodes=MappingProxyType({}),
+        shards=MappingProxyType(shards),
+        membership=membership,
+    )

@@ -2,8 +2,8 @@
 
 What a client can make the node hold is counted here before it is worked on: calls, bytes of
 requests, waiting polls. What is over a limit is refused at once with `Overloaded` (the client backs
-off); during a shutdown, with `ShuttingDown`. Answers with messages that nobody has read yet have
-room of their own, for which polls wait (node/contracts/answer_budget.py).
+off); during a shutdown, with `ShuttingDown`. Answers that nobody has read yet have room of their
+own, for which polls wait (node/contracts/answer_budget.py, node/api/unread_answers.py).
 """
 
 import asyncio
@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from hourwheel import errors
+from node.api.unread_answers import UnreadAnswers
 from node.config.model import LimitsSection
+from node.contracts.answer_budget import AnswerBudget
 from node.telemetry.stats import ApiStats
 
 _SECONDS: Final = 0.001
@@ -25,10 +27,13 @@ _TIMER_MS_MAX: Final = 1e11
 class Admission:
     """The gate of the API. `stats` is where it counts; invariant: no count is ever negative."""
 
-    def __init__(self, limits: LimitsSection, stats: ApiStats) -> None:
-        """Open, with nothing in flight."""
+    def __init__(
+        self, limits: LimitsSection, stats: ApiStats, answers: AnswerBudget | None = None
+    ) -> None:
+        """Open, with nothing in flight. `answers`: the room for them; by default one of its own."""
         self._limits = limits
         self.stats = stats
+        self.unread = UnreadAnswers(answers or AnswerBudget(limits.answer_bytes))
         self.is_draining = False
         self._interruptible: set[asyncio.Task[Any]] = set()
 

@@ -7,7 +7,7 @@ grpc.aio would do the same with more coroutines a call.
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -20,6 +20,7 @@ from node.access.permissions import RULES
 from node.access.quotas import Quotas
 from node.api.admission import Admission
 from node.api.message_access import MessageAccess
+from node.api.unread_answers import is_read
 from node.contracts import grpc_status
 from node.contracts.access import ANONYMOUS
 from node.contracts.broker import Failure
@@ -68,6 +69,16 @@ class Encodable(Protocol):
         ...
 
 
+class Encoded(NamedTuple):
+    """What is in bytes already."""
+
+    raw: bytes
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
+        """They are these."""
+        return self.raw
+
+
 ResponseT = TypeVar("ResponseT", bound=Encodable)
 
 FATAL: Final = (errors.InvariantViolated, errors.FsyncFailed, errors.DiskFailed)
@@ -77,6 +88,7 @@ _DENIED: Final = (errors.PermissionDenied, errors.Unauthenticated)
 _LOCAL: Final = (errors.DataLoss, errors.FsyncFailed, errors.DiskFailed)
 """What is wrong with this node, not with the request."""
 
+_POLL: Final = "Receive"
 _SECONDS: Final = 0.001
 _log = logs.get(__name__)
 
@@ -247,19 +259,31 @@ class Calls:
         implement: Callable[[RequestT, Any], Coroutine[Any, Any, ResponseT]],
     ) -> UnaryHandler:
         """The handler of one unary method, from bytes to bytes."""
+        unread, holds_room = self.admission.unread, method == _POLL or is_read(method)
 
-        async def read_and_implement(raw: bytes, context: CallContext) -> ResponseT:
+        async def read_and_implement(raw: bytes, context: CallContext) -> Encodable:
             return await implement(parse(raw), context)
 
+        async def read_and_hold(raw: bytes, context: CallContext) -> Encodable:
+            unread.check_read()
+            answer = Encoded((await implement(parse(raw), context)).SerializeToString())
+            unread.hold_read(len(answer.raw), context)
+            return answer
+
         span = self.stats.spans.span(method)
-        attempt = self.attempt(method, read_and_implement, grpc_status.to_status)
+        work = read_and_hold if is_read(method) else read_and_implement
+        attempt = self.attempt(method, work, grpc_status.to_status)
 
         async def handle(raw: bytes, context: Context) -> bytes:
             # The stub has a class where a Protocol is meant.
-            answer = await attempt(raw, len(raw), cast(CallContext, context))
+            of_call = cast(CallContext, context)
+            answer = await attempt(raw, len(raw), of_call)
             if not isinstance(answer, Refusal):
                 with span:
-                    return answer.SerializeToString()
+                    encoded = answer.SerializeToString()
+                if not holds_room:  # else it has taken it before
+                    unread.hold_write(len(encoded), of_call)
+                return encoded
             # Without the request: what is aborted stays in memory for long, in a circle of the
             # context and gRPC's error with its traceback and its cause.
             del raw

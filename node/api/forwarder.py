@@ -39,7 +39,7 @@ from hourwheel.v1.consumer_pb2 import ReceiveRequest
 from node.access.control import login_holds
 from node.access.forwarded import caller_metadata
 from node.access.permissions import RULES
-from node.api.calls import Calls, Context, StreamHandler, UnaryHandler
+from node.api.calls import Calls, Context, Encoded, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts import grpc_status
 from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget, HeldAnswer
@@ -88,16 +88,6 @@ OPTIONS: Final = (
 
 Read: TypeAlias = Callable[[Any], Awaitable[bytes]]
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
-
-
-class _Raw(NamedTuple):
-    """An answer as it came."""
-
-    raw: bytes
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 - as messages have it
-        """It is in bytes already."""
-        return self.raw
 
 
 class _Waiting(NamedTuple):
@@ -171,7 +161,7 @@ class MasterOnly:
         """`local`, while this node is the master."""
         check = self._check
 
-        async def refuse(_raw: bytes, _context: Context) -> _Raw:
+        async def refuse(_raw: bytes, _context: Context) -> Encoded:
             check()
             raise errors.NotMaster("this node has just become the master; try again")
 
@@ -234,8 +224,8 @@ class Forwarder:
             return local
         check = self._check
 
-        async def pass_on(raw: bytes, context: Context) -> _Raw:
-            return _Raw(await self._pass_on(path, calls, raw, context))
+        async def pass_on(raw: bytes, context: Context) -> Encoded:
+            return Encoded(await self._pass_on(path, calls, raw, context))
 
         forwarded = calls.unary(method, bytes, pass_on)
 

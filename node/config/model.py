@@ -283,8 +283,8 @@ class LimitsSection(Section):
     answer_bytes: int = _key(
         128 * _MIB,
         "bytes",
-        "Messages handed out that no client has read yet, all together; polls wait for room, and"
-        " who does not wait is Overloaded.",
+        "Answers that no client has read yet, all together; polls wait for room, and who does not"
+        " wait is Overloaded, as is a list that finds more than a quarter of it taken by such.",
         ge=64 * _KIB,
         le=64 * _GIB,
     )

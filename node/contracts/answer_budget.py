@@ -26,7 +26,8 @@ ANSWER_BYTES_MIN: Final = (
 class AnswerBudget:
     """See the top of this file.
 
-    Invariant: what is held is at most `bytes_max`, or one answer that is larger than that.
+    Invariant: what polls and reads hold is at most `bytes_max`, or one answer that is larger than
+    that. Answers of writes come on top: they are counted, and never refused.
     """
 
     def __init__(self, bytes_max: int, *, answer_bytes_min: int = ANSWER_BYTES_MIN) -> None:
@@ -89,10 +90,37 @@ class AnswerBudget:
             on_room()
 
 
+class AnswerPart:
+    """A part of a budget, which counts in the whole: the rest of that is for others.
+
+    Invariant: what is held is at most `bytes_max`, or one answer that is larger than that.
+    """
+
+    def __init__(self, whole: AnswerBudget, bytes_max: int) -> None:
+        """Nothing is held."""
+        self._whole, self.bytes_max = whole, bytes_max
+        self.held_bytes = 0
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether an answer of that size may be given: if it is larger than all room, alone."""
+        is_within = not self.held_bytes or self.held_bytes + size_bytes <= self.bytes_max
+        return is_within and self._whole.has_room_for(size_bytes)
+
+    def take(self, size_bytes: int) -> None:
+        """Hold so much more; `let_go` must follow."""
+        self.held_bytes += size_bytes
+        self._whole.take(size_bytes)
+
+    def let_go(self, size_bytes: int) -> None:
+        """Hold so much less."""
+        self.held_bytes -= size_bytes
+        self._whole.let_go(size_bytes)
+
+
 class HeldAnswer:
     """What one call holds of a budget, until its end."""
 
-    def __init__(self, budget: AnswerBudget) -> None:
+    def __init__(self, budget: AnswerBudget | AnswerPart) -> None:
         """It holds nothing yet."""
         self._budget, self._bytes, self._is_over = budget, 0, False
 

@@ -13,17 +13,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
+from hourwheel.v1.admin_pb2 import ListPendingRequest
 from node.config.model import NodeConfig
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import subject
 from tests.support.eventually import before_the_next_look, until
 from tests.support.memory_bound import BASE_BYTES, bound_bytes, resident_bytes
+from tests.support.raw_http2 import unread_calls
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 TREE: Final = Path(__file__).resolve().parents[2]
 STREAMS: Final = 120 if IS_SOAK else 24
 CALLS: Final = 500 if IS_SOAK else 60
 """At one time; some thousands until the end."""
+UNREAD_PAGES: Final = 100
+"""Of 8 MB each."""
 BATCHES: Final = 2_000 if IS_SOAK else 24
 BODY_BYTES: Final = 4_000_000
 VALUES: Final[dict[str, Any]] = {
@@ -70,6 +74,29 @@ async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_pat
         await until(lambda: resident_bytes(node.pid) <= BASE_BYTES // 2)
         async with AsyncProducer(node.channel) as producer:
             await producer.publish("orders", Message(b"x"))
+
+
+async def test_memory_is_bounded_when_pages_are_asked_for_and_not_read(tmp_path: Path) -> None:
+    """At the master, and at a follower that passes the calls on; others are served meanwhile."""
+    values = {**VALUES, "node": {"metrics_listen": ""}}
+    allowed = NodeConfig.of(values).limits.answer_bytes
+    request = ListPendingRequest(topic="orders", with_bodies=True).SerializeToString()
+    path = b"/hourwheel.v1.AdminService/ListPending"
+    async with LocalCluster(tmp_path, values=values) as cluster:
+        master = await cluster.wait_for_master(in_sync=3)
+        bodies = [Message(os.urandom(500_000), delay_ms=3_600_000) for _ in range(16)]
+        async with AsyncProducer(cluster.servers) as producer:
+            await producer.publish_many("orders", bodies)
+            nodes = (cluster.nodes[(master + 1) % 3], cluster.nodes[master])
+            before = {node: resident_bytes(node.pid) for node in nodes}
+            for node in nodes:
+                with unread_calls(node.address, path, request, UNREAD_PAGES):
+                    largest = 0
+                    for number in range(20):
+                        await producer.publish("orders", Message(b"%d" % number))
+                        largest = max(largest, resident_bytes(node.pid) - before[node])
+                        await before_the_next_look()
+                    assert largest <= allowed * 3 // 2
 
 
 async def test_memory_is_bounded_when_a_follower_passes_a_flood_on(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ with connect(address, context) as connection:
 import socket
 import ssl
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_HEADERS, _RST_STREAM, _SETTINGS, _PING, _CONTINUATION = 0x1, 0x3, 0x4, 0x6, 0x9
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _CONTINUATION = 0x0, 0x1, 0x3, 0x4, 0x6, 0x9
+_END_STREAM: Final = 0x1
 _END_HEADERS: Final = 0x4
 _INITIAL_WINDOW_SIZE: Final = 0x4
 _FRAME_BYTES: Final = 16_384
@@ -66,6 +68,23 @@ def headers(stream: int, path: bytes, **metadata: bytes) -> bytes:
         )
         for number, part in enumerate(parts)
     )
+
+
+def unary_call(stream: int, path: bytes, request: bytes, **metadata: bytes) -> bytes:
+    """A whole unary call of gRPC: its headers and its request."""
+    message = b"\x00" + struct.pack(">I", len(request)) + request
+    opened = headers(stream, path, **metadata)
+    return opened + _frame(_DATA, _END_STREAM, stream, message)
+
+
+@contextmanager
+def unread_calls(address: str, path: bytes, request: bytes, count: int) -> Iterator[None]:
+    """So many calls whose client lets nothing of their answers in."""
+    with connect(address, None) as connection:
+        connection.sendall(PREFACE + settings(initial_window_bytes=0))
+        for number in range(count):
+            connection.sendall(unary_call(1 + 2 * number, path, request))
+        yield
 
 
 def send_until_refused(connection: socket.socket, raw: bytes, times: int) -> bool:

@@ -1,6 +1,6 @@
 """Room for answers that nobody has read yet."""
 
-from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.answer_budget import AnswerBudget, AnswerPart, HeldAnswer
 
 
 def test_has_room_until_the_smallest_answer_would_not_fit() -> None:
@@ -82,3 +82,18 @@ def test_call_holds_until_its_end_and_nothing_behind_it() -> None:
     held.take(30)
     held.end()
     assert budget.held_bytes == 0
+
+
+def test_part_counts_in_the_whole_and_leaves_the_rest_to_others() -> None:
+    whole = AnswerBudget(100, answer_bytes_min=40)
+    part = AnswerPart(whole, 30)
+    one, other = HeldAnswer(part), HeldAnswer(whole)
+    one.take(20)
+    assert (part.has_room_for(10), part.has_room_for(11)) == (True, False)
+    other.take(75)
+    assert (whole.held_bytes, part.has_room_for(5), part.has_room_for(6)) == (95, True, False)
+    one.end()
+    assert (whole.held_bytes, part.held_bytes) == (75, 0)
+    assert (part.has_room_for(25), part.has_room_for(26)) == (True, False)
+    other.end()
+    assert part.has_room_for(1_000), "alone"

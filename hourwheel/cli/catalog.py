@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.group_limits import limit
 from hourwheel.cli.group_positions import set_start, skip
 from hourwheel.cli.lookup import history_facts, list_by_key
 from hourwheel.cli.options import (
@@ -342,6 +343,7 @@ def update_group(
 
 
 groups.command("subscribe")(subscribe)
+groups.command("limit")(limit)
 groups.command("start")(set_start)
 groups.command("skip")(skip)
 

@@ -208,8 +208,9 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, SkipAdmin):
             name: the group.
             settings: `attempts_max`, `invisible_ms`, `retry_delay_ms`, `retry_delay_ms_max`: 0, or
                 not given: the default. `retry_delays_ms`, a list or a `RetryPreset`,
-                `retry_jitter_percent`, and `start` ("first", "now", an instant) of subscriptions
-                that are made later: not given: as they were.
+                `retry_jitter_percent`, `start` ("first", "now", an instant) of subscriptions
+                that are made later, `in_flight_max` and `per_second_max` (0: any number): not
+                given: as they were.
 
         Raises:
             InvalidArgument: a number is negative, out of range or no whole one.

@@ -90,6 +90,10 @@ class GroupInfo:
     start: str | int = "first"
     """Where new subscriptions begin: "first", "now", or with what is released at an instant or
     later, in milliseconds since the Unix epoch."""
+    in_flight_max: int = 0
+    """How many messages its consumers may hold at a time, all together; 0: any number."""
+    per_second_max: int = 0
+    """How many they get in a second, all together; 0: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,14 @@ class GroupChanges(TypedDict, total=False):
     """0 to 100."""
     start: str | int | datetime | None
     """Where new subscriptions begin: "first", "now", or with what is released at an instant."""
+    in_flight_max: int | None
+    """0 to 1,000,000; 0: any number."""
+    per_second_max: int | None
+    """0 to 1,000,000; 0: any number."""
+
+
+_KEPT: Final = ("retry_jitter_percent", "in_flight_max", "per_second_max")
+"""Settings that stay where None is given, for 0 is a value of theirs."""
 
 
 def group_settings(changes: GroupChanges) -> admin_pb2.GroupSettings:
@@ -160,8 +172,9 @@ def group_settings(changes: GroupChanges) -> admin_pb2.GroupSettings:
     values: dict[str, Any] = {**changes}
     _set_delays(settings.retry_delays, values.pop("retry_delays_ms", None))
     set_start(settings, values.pop("start", None))
-    if values.get("retry_jitter_percent", 0) is None:
-        del values["retry_jitter_percent"]
+    for name in _KEPT:
+        if values.get(name, 0) is None:
+            del values[name]
     for name, given in values.items():
         check_count(given, name)
         setattr(settings, name, given)
@@ -212,4 +225,6 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
         tuple(settings.retry_delays.delays_ms),
         settings.retry_jitter_percent,
         start_of(settings),
+        settings.in_flight_max,
+        settings.per_second_max,
     )

@@ -14,6 +14,10 @@ from storage.views.catalog_items import START_FIRST_MS, START_NOW_MS
 _ATTEMPTS_MAX: Final = 1_000
 _JITTER_PERCENT_MAX: Final = 100
 _PRESETS: Final[dict[int, RetryPreset]] = {groups_pb2.RETRY_PRESET_ROCKETMQ: RetryPreset.ROCKETMQ}
+_LIMITS: Final = {
+    "in_flight_max": limits.GROUP_IN_FLIGHT_MAX,
+    "per_second_max": limits.GROUP_PER_SECOND_MAX,
+}
 _START_NAMES: Final = {
     START_FIRST_MS: groups_pb2.START_AT_FIRST,
     START_NOW_MS: groups_pb2.START_AT_NOW,
@@ -37,6 +41,10 @@ def group_settings(requested: wire.GroupSettings) -> GroupSettings:
     if requested.HasField("retry_jitter_percent"):
         jitter_percent = requested.retry_jitter_percent
         check_at_most("settings.retry_jitter_percent", jitter_percent, _JITTER_PERCENT_MAX)
+    found: dict[str, int | None] = {}
+    for name, most in _LIMITS.items():
+        found[name] = getattr(requested, name) if requested.HasField(name) else None
+        check_at_most(f"settings.{name}", found[name] or 0, most)
     return GroupSettings(
         requested.attempts_max,
         requested.invisible_ms,
@@ -45,6 +53,7 @@ def group_settings(requested: wire.GroupSettings) -> GroupSettings:
         _retry_delays_ms(requested.retry_delays) if requested.HasField("retry_delays") else None,
         jitter_percent,
         _start_ms(requested),
+        **found,
     )
 
 
@@ -91,4 +100,6 @@ def settings_to_wire(group: GroupInfo) -> wire.GroupSettings:
         retry_jitter_percent=group.retry_jitter_percent,
         start_at=_START_NAMES.get(group.start_ms, groups_pb2.START_AT_TIME),
         start_ms=0 if group.start_ms in _START_NAMES else group.start_ms,
+        in_flight_max=group.in_flight_max,
+        per_second_max=group.per_second_max,
     )

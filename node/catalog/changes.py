@@ -8,7 +8,10 @@ from hourwheel.internal.v1.state_pb2 import GroupConfig
 from node.contracts.broker import CatalogUpdate, GroupSettings
 from storage.views.catalog_items import Group
 
-_KEPT: Final = ("retry_delays_ms", "retry_jitter_percent", "start_ms")
+_KEPT: Final = (
+    *("retry_delays_ms", "retry_jitter_percent", "start_ms"),
+    *("in_flight_max", "per_second_max"),
+)
 """Settings that stay as they were where they are not given."""
 
 

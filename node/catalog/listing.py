@@ -132,6 +132,8 @@ class Listing:
             group.retry_delays_ms,
             group.retry_jitter_percent,
             group.start_ms,
+            group.in_flight_max,
+            group.per_second_max,
         )
 
     def _name_of(self, subscription: Subscription) -> str:

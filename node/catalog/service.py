@@ -333,7 +333,9 @@ class CatalogService:
             positions.check_level(self._shard)
         async with self._lock:
             await self._settle_changes()
-            if not all(await asyncio.gather(*self._make_group(name, settings)[1])):
+            group, changes = self._make_group(name, settings)
+            waking = asyncio.ensure_future(self._wake_behind(changes.pop(), group))
+            if not all(await asyncio.gather(*changes, asyncio.shield(waking))):
                 raise _gone()
             return self.listing.put_group_info(self._catalog.get_group(name))
 
@@ -370,6 +372,7 @@ class CatalogService:
     ) -> tuple[Group, list["asyncio.Future[bool]"]]:
         """Propose a group with its topic for dead letters, all of it for one group commit.
 
+        The last of the proposals is the group's own.
         The numbers are those that it will have; where another change comes first, apply rejects it.
         """
         validate_group_name(name)

@@ -71,28 +71,32 @@ class AckService:
         for number, (ordinal, width, positions) in enumerate(proposed, 1):
             done = sum(counts[at : at + width])
             at += width
-            if not self._note(positions, done, is_ack=is_ack):
+            if not self._note(group, positions, done, is_ack=is_ack):
                 outcomes[ordinal] = ReceiptOutcome.STALE
             if not number % NOTES_AT_ONCE:
                 await asyncio.sleep(0)
+        if self._receiver.leases.freed:
+            self._rearm()  # somebody waits for that
         return outcomes
 
     def _find_positions(self, group: Group, one: Selection) -> SelectedPositions:
         shard = self._mastership.shard
         return find_positions(shard, self._receiver, group, one, reads=self._reads)
 
-    def _note(self, positions: SelectedPositions, done: int, *, is_ack: bool) -> bool:
+    def _note(self, group: Group, positions: SelectedPositions, done: int, *, is_ack: bool) -> bool:
         """Update the lease. Returns whether all of the selection was resolved just now."""
         leases, count = self._receiver.leases, positions.message_count
         if is_ack:
             self._stats.acknowledged += min(done, count)
-        if done != positions.position_count:
-            return False
-        if positions.is_whole:
+        is_done = done == positions.position_count
+        if is_done and positions.is_whole:
             leases.end(positions.lease_id)
-        else:
+        elif group.in_flight_max:
+            window = self._mastership.shard.views.acks.get(*positions.group_queue)
+            leases.recount(positions.lease_id, window)
+        elif is_done:
             leases.note_resolved(positions.lease_id, count, positions.position_count)
-        return True
+        return is_done
 
     async def _append(self, records: list[NDArray[np.void]]) -> list[int]:
         """How many positions each row has resolved; where it raises, some may be resolved."""

@@ -16,6 +16,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.types import topic_of
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch
+from node.consumers.group_limits import GroupLimits
 from node.consumers.housekeeping import Housekeeping
 from node.consumers.waiters import Interest, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
@@ -152,6 +153,11 @@ class Polls:
         self._rearm, self._stats = serving.rearm, serving.stats
         self._housekeeping, self._soon, self._on_damage = housekeeping, soon, on_damage
         self._waiters = Waiters(self._serve, self._postpone, self._find_gate_ms)
+        self._limits = GroupLimits(
+            self._receiver.leases,
+            self._views.catalog.find_group_by_id,
+            self._waiters.is_waiting,
+        )
         self._unfinished: dict[Interest, None] = {}
         """Interests whose queues are not scanned to the end: one of them goes on in each turn."""
         self._budget = budget
@@ -215,13 +221,14 @@ class Polls:
     ) -> Delivery | None:
         """Lease what there is for a waiter now, at most `messages_max`.
 
-        Where there is no room for its answer, or others wait for room, it `is_starved`.
+        Where there is no room for its answer, or others wait for room, it `is_starved`; where its
+        group may get no more now, or others of it wait for that, it `is_limited`.
         Raises `SubscriptionMismatch`.
         """
         mismatch = self._find_mismatch(interest, waiter)
         if mismatch is not None:
             raise mismatch
-        waiter.is_starved = not self._has_room(interest)
+        waiter.is_starved, waiter.is_limited = not self._has_room(interest), False
         if waiter.is_starved:
             waiter.is_unfinished = False
             return None
@@ -252,6 +259,13 @@ class Polls:
         if group is not None and group.is_paused:
             waiter.is_unfinished = False
             return None
+        allowed = None if group is None else self._limits.allowance(interest, group, now_ms)
+        if allowed is not None:
+            messages_max = min(messages_max, allowed)
+        if not messages_max:
+            waiter.is_limited, waiter.is_unfinished = True, False
+            self._stats.limited_polls += 1
+            return None
         count_max, bytes_max = self._budget.share(messages_max, waiter.params.overhead_bytes)
         bytes_max = min(waiter.params.bytes_max, bytes_max)
         limits = ReceiveLimits(count_max, bytes_max, waiter.invisible_ms, now_ms)
@@ -268,6 +282,8 @@ class Polls:
             self._unblock(interest, now_ms)
             return None
         self._observe(delivery, now_ms)
+        if allowed is not None:
+            self._limits.take(interest.group_id, len(delivery.units))
         if self._receiver.leases.next_end_ms() == delivery.lease.until_ms:
             self._rearm()  # no other lease ends earlier
         return delivery
@@ -283,16 +299,25 @@ class Polls:
             self._scan_later(interest)
         if waiter.is_starved:
             self._starved[interest] = None
+        if waiter.is_limited:
+            self._wait_for_limits(interest, now_ms)
+
+    def _wait_for_limits(self, interest: Interest, now_ms: int) -> None:
+        planned_ms = self._limits.next_wakeup_ms()
+        self._limits.join(interest, now_ms)
+        if self._limits.next_wakeup_ms() != planned_ms:
+            self._rearm()
 
     def discard(self, interest: Interest, waiter: Waiter) -> None:
         """The waiter waits no longer."""
         self._waiters.discard(interest, waiter)
 
     def on_filter(self, interest: Interest, now_ms: int) -> None:
-        """The group's filter for the topic has changed.
+        """The group's filter for the topic has changed, or its limits.
 
         Polls that named another filter fail at once; the others wait for what matches now.
         """
+        self._limits.forget_line(interest.group_id)
         self._waiters.refuse(interest, lambda waiter: self._find_mismatch(interest, waiter))
         self._waiters.wake_interest(interest, now_ms)
 
@@ -340,6 +365,8 @@ class Polls:
         delivery = self.receive(interest, waiter, now_ms, messages_max)
         if waiter.is_starved:
             self._starved[interest] = None
+        if waiter.is_limited:
+            self._wait_for_limits(interest, now_ms)
         return delivery
 
     def _on_room(self) -> None:
@@ -421,6 +448,9 @@ class Polls:
         """Serve waiters of what has become visible up to `now_ms`, and of these queues."""
         self._receiver.work = 0
         self._waiters.turn(touched, now_ms)
+        for group_id in self._limits.take_ready(now_ms):
+            for interest in self._limits.granted(group_id):
+                self._waiters.wake_interest(interest, now_ms)
 
     def _find_gate_ms(self, number: int, now_ms: int) -> int | None:
         """When the first entry opens that is not visible at `now_ms` (see `Gates`)."""
@@ -431,8 +461,9 @@ class Polls:
         return queue.next_gate_ms()
 
     def next_wakeup_ms(self) -> int | None:
-        """When entries become visible in a queue with waiters, or None."""
-        return self._waiters.next_wakeup_ms()
+        """When entries become visible in a queue with waiters, or a group's limits let some go."""
+        times = self._waiters.next_wakeup_ms(), self._limits.next_wakeup_ms()
+        return min((at for at in times if at is not None), default=None)
 
     def waited_queues(self) -> list[int]:
         """Queues with waiters."""
@@ -444,6 +475,7 @@ class Polls:
         self._waiters.close(error)
         self._answers.clear()
         self._starved.clear()
+        self._limits.clear()
         self._filtered_due_ms = None
 
     def __len__(self) -> int:

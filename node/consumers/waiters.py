@@ -119,6 +119,13 @@ class Waiter:
     """It got nothing so far, and the scan of its queues is not at their end."""
     is_starved: bool = False
     """It was not served, for there is no room for an answer."""
+    is_limited: bool = False
+    """It was not served, for its group may get nothing more now: see `GroupLimits`."""
+
+    @property
+    def keeps_its_place(self) -> bool:
+        """Whether it was not served although there may be something for it."""
+        return self.is_starved or self.is_limited
 
 
 Serve = Callable[[Interest, Waiter, int], Delivery | None]
@@ -154,10 +161,10 @@ class Waiters:
     def add(self, interest: Interest, queues: list[int], waiter: Waiter, now_ms: int) -> None:
         """Wait, from the turn on in which `serve` had nothing at `now_ms`.
 
-        `queues` are those that an answer may come from. A starved waiter is served with the others
-        when there is room.
+        `queues` are those that an answer may come from. A starved or limited waiter is served with
+        the others when there is room.
         """
-        if waiter.is_starved:
+        if waiter.keeps_its_place:
             self._left.pop(interest, None)
         if interest not in self._waiting:
             self._waiting[interest] = deque()
@@ -220,8 +227,8 @@ class Waiters:
         """Serve the first `count` waiters of an interest, or as many as this turn has time for.
 
         Each call with a filter of its own is served; where the turn ends before all were, those
-        that were go behind the others. Where there is no room for answers, the rest keeps its
-        place.
+        that were go behind the others. Where there is no room for answers, or the group may get no
+        more, the rest keeps its place.
         """
         waiting, served = self._waiting[interest], list[Waiter]()
         while count > 0 and waiting:
@@ -236,7 +243,7 @@ class Waiters:
                 continue
             if delivery is not None:
                 waiter.future.set_result(delivery)
-            elif waiter.is_starved:
+            elif waiter.keeps_its_place:
                 waiting.appendleft(waiter)
                 count += 1
                 break

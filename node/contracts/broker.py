@@ -191,6 +191,10 @@ class GroupInfo:
     retry_jitter_percent: int = 0
     start_ms: int = 0
     """Of new subscriptions."""
+    in_flight_max: int = 0
+    """0: any number."""
+    per_second_max: int = 0
+    """0: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +261,10 @@ class GroupSettings:
     retry_jitter_percent: int | None = None
     start_ms: int | None = None
     """Of new subscriptions; see `storage.views.catalog_items.Group`."""
+    in_flight_max: int | None = None
+    """0: any number."""
+    per_second_max: int | None = None
+    """0: any number."""
 
 
 @dataclass(frozen=True, slots=True)

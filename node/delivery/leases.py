@@ -21,7 +21,7 @@ from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
 from hourwheel.types import Position, TopicId
 from node.delivery.message_lease import SPARSE_ID, Lease, Part, PollMark, Progress, runs_of
 from node.shard.group_queue import GroupQueue
-from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
+from storage.queues.ack_state import WINDOW_POSITIONS, AckStates, AckWindow
 
 _WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
 
@@ -43,6 +43,12 @@ class Leases:
         self._of_group: dict[int, set[GroupQueue]] = {}
         """Group -> its keys of `_progress`."""
         self._last_id = 0
+        self._held: dict[int, int] = {}
+        """Group -> messages that it holds. Invariant: the sum of `held_count` of its queues."""
+        self.watched: set[int] = set()
+        """Groups of which somebody waits to hold fewer messages."""
+        self.freed: set[int] = set()
+        """Those of them that do; whoever waits clears it."""
         self.is_cut = False
         """The last part that `take_ended` returned is the beginning of one; the rest comes next."""
 
@@ -225,6 +231,8 @@ class Leases:
         progress.leases[lease.lease_id] = lease
         progress.held_count += lease.left_count
         progress.gap_count += lease.gap_count
+        group_id = lease.group_queue.group_id
+        self._held[group_id] = self._held.get(group_id, 0) + lease.left_count
         heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
         return lease
 
@@ -327,6 +335,28 @@ class Leases:
         progress = self._progress_of(lease.group_queue)
         progress.held_count -= count
         progress.gap_count -= gap_count
+        group_id = lease.group_queue.group_id
+        self._held[group_id] -= count
+        if group_id in self.watched:
+            self.freed.add(group_id)
+
+    def recount(self, lease_id: int, window: AckWindow) -> None:
+        """Count anew what a lease holds that is not resolved: parts of it ended, or came twice."""
+        lease = self._by_id.get(lease_id)
+        if lease is not None:
+            self._let_go(lease, lease.left_count - lease.count_unresolved(window), 0)
+
+    def recount_all(self, acks: AckStates) -> None:
+        """The same of each lease: a former master's hold what is resolved, too."""
+        for lease_id, lease in self._by_id.items():
+            self.recount(lease_id, acks.get(*lease.group_queue))
+
+    def held_count(self, group_id: int) -> int:
+        """How many messages a group holds; never fewer than are leased to it and not resolved.
+
+        Of a group whose leases are recounted wherever that may go wrong; see `note_resolved`.
+        """
+        return self._held.get(group_id, 0)
 
     def end(self, lease_id: int) -> None:
         """All of it is resolved."""
@@ -405,6 +435,7 @@ class Leases:
             for lease_id in list(self._progress[group_queue].leases):
                 self.end(lease_id)
             del self._progress[group_queue]
+        self._held.pop(group_id, None)
 
     @property
     def count(self) -> int:

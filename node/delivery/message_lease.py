@@ -113,6 +113,19 @@ class Lease:
         low, high = np.searchsorted(self.positions, (first, end))
         return int(high - low)
 
+    def count_unresolved(self, window: AckWindow) -> int:
+        """How many of its messages are not resolved; what has ended is not its any more."""
+        left = 0
+        for part in self.parts:
+            if self.positions is None:
+                left += window.count_unresolved(part.first, part.end)
+                continue
+            low, high = np.searchsorted(self.positions, (part.first, part.end))
+            if low < high:
+                runs = runs_of(self.positions[low:high])
+                left += int(window.count_unresolved_each(runs[:, 0], runs[:, 1]).sum())
+        return left
+
     def cut(self, part: Part, count_max: int) -> tuple[Part, Part | None]:
         """A part behind its first `count_max` picked messages: (them, the rest, if any).
 

@@ -91,6 +91,7 @@ class Receiver:
     def restore(self, table: LeaseTable, now_ms: int) -> None:
         """Go on where the former master ended; nothing was delivered here yet."""
         self.leases.restore(table, now_ms)
+        self.leases.recount_all(self._views.acks)
         self.filtered_ranges.restore(table, now_ms)
 
     def queues_of(self, group_id: GroupId, topic_id: TopicId) -> list[TopicQueue]:

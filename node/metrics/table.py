@@ -153,6 +153,11 @@ FAMILIES: Final = (
         lambda it: it.stats.rescheduled,
     ),
     shard_counter(
+        "hourwheel_group_limited_polls_total",
+        "Times that polls waited, or got nothing, for their group's own limits.",
+        lambda it: it.stats.limited_polls,
+    ),
+    shard_counter(
         "hourwheel_lease_expirations_total",
         "Leases that ran out.",
         lambda it: it.stats.lease_expirations,

@@ -56,6 +56,8 @@ class EngineStats:
     """Unused groups that were deleted because nobody uses them."""
     topics_expired: int = 0
     """The same of topics."""
+    limited_polls: int = 0
+    """Times that polls had to wait, or got nothing, for their group's limits."""
     lease_expirations: int = 0
     """Leases that ran out."""
     filter_masked: int = 0

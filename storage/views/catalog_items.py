@@ -109,6 +109,10 @@ class Group:
     start_ms: int = 0
     """Where the master lets new subscriptions begin: `START_FIRST_MS`, `START_NOW_MS`, or with what
     is released at an instant or later."""
+    in_flight_max: int = 0
+    """How many messages the master leases to its consumers at a time; 0: any number."""
+    per_second_max: int = 0
+    """How many it hands out to them in a second; 0: any number."""
 
     @classmethod
     def read(cls, config: state_pb2.GroupConfig) -> "Group":
@@ -128,6 +132,8 @@ class Group:
             tuple(config.retry_delays_ms),
             config.retry_jitter_percent,
             config.start_ms,
+            config.in_flight_max,
+            config.per_second_max,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -147,6 +153,8 @@ class Group:
             retry_delays_ms=self.retry_delays_ms,
             retry_jitter_percent=self.retry_jitter_percent,
             start_ms=self.start_ms,
+            in_flight_max=self.in_flight_max,
+            per_second_max=self.per_second_max,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

@@ -91,6 +91,8 @@ async def test_groups_can_be_made_listed_and_deleted() -> None:
         retry_delays=groups_pb2.RetryDelays(),
         retry_jitter_percent=0,
         start_at=groups_pb2.START_AT_FIRST,
+        in_flight_max=0,
+        per_second_max=0,
     )
     (lag,) = one.group.lags
     assert (lag.topic, lag.unresolved_count, lag.leased_count) == ("orders", 7, 2)
@@ -109,6 +111,8 @@ async def test_groups_can_be_made_listed_and_deleted() -> None:
         ("g", {"retry_delay_ms": 30 * 86_400_000 + 1}, "INVALID_ARGUMENT"),
         ("g", {"retry_delay_ms_max": 30 * 86_400_000 + 1}, "INVALID_ARGUMENT"),
         ("g", {"retry_jitter_percent": 101}, "INVALID_ARGUMENT"),
+        ("g", {"in_flight_max": 1_000_001}, "INVALID_ARGUMENT"),
+        ("g", {"per_second_max": 1_000_001}, "INVALID_ARGUMENT"),
     ],
 )
 async def test_group_is_refused_when_name_or_settings_are_bad(

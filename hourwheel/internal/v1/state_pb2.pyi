@@ -44,7 +44,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
-    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms")
+    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,8 @@ class GroupConfig(_message.Message):
     RETRY_DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_JITTER_PERCENT_FIELD_NUMBER: _ClassVar[int]
     START_MS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    PER_SECOND_MAX_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     name: str
     attempts_max: int
@@ -73,7 +75,9 @@ class GroupConfig(_message.Message):
     retry_delays_ms: _containers.RepeatedScalarFieldContainer[int]
     retry_jitter_percent: int
     start_ms: int
-    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ...) -> None: ...
+    in_flight_max: int
+    per_second_max: int
+    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter")

@@ -57,10 +57,14 @@ async def test_retry_policy_is_sent_only_where_it_is_given(
     assert (put.retry_delays_ms, put.retry_jitter_percent) == ((5, 6), 0)
     await admin.put_group("g", retry_delays_ms=RetryPreset.ROCKETMQ)
     await admin.put_group("g", retry_delays_ms=())
-    await admin.put_group("g", retry_delays_ms=None, retry_jitter_percent=None)
+    await admin.put_group("g", retry_delays_ms=None, retry_jitter_percent=None, in_flight_max=None)
+    limited = await admin.put_group("g", in_flight_max=0, per_second_max=7)
+    assert (limited.in_flight_max, limited.per_second_max) == (0, 7)
     asked = [call.settings for call in node.calls["PutGroup"]]
-    assert [one.HasField("retry_delays") for one in asked] == [True, True, True, False]
-    assert [one.HasField("retry_jitter_percent") for one in asked] == [True, False, False, False]
+    assert [one.HasField("retry_delays") for one in asked] == [True, True, True, False, False]
+    assert [one.HasField("in_flight_max") for one in asked] == [False] * 4 + [True]
+    jitter = [one.HasField("retry_jitter_percent") for one in asked]
+    assert jitter == [True, False, False, False, False]
     assert list(asked[1].retry_delays.delays_ms) == list(RetryPreset.ROCKETMQ.value)
     assert not asked[2].retry_delays.delays_ms
 
@@ -223,7 +227,7 @@ async def test_numbers_that_cannot_be_are_refused_before_anything_is_sent(
         await admin.put_group("g", retry_delays_ms=[5, wrong])
     for name in (
         *("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"),
-        "retry_jitter_percent",
+        *("retry_jitter_percent", "in_flight_max", "per_second_max"),
     ):
         with pytest.raises(errors.InvalidArgument, match=f"^{name} is a whole number"):
             await admin.put_group("g", **{name: wrong})

@@ -108,6 +108,17 @@ async def test_retry_policy_stays_until_it_is_given_again(tmp_path: Path) -> Non
         assert (world.group().retry_delays_ms, world.group().retry_jitter_percent) == ((10, 20), 30)
 
 
+async def test_limits_of_a_group_stay_until_they_are_given_again(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        both = GroupSettings(in_flight_max=5, per_second_max=6)
+        await within(world.engine.put_group("billing", both))
+        await within(world.engine.put_group("billing", GroupSettings(attempts_max=5)))
+        one = GroupSettings(per_second_max=0)
+        await within(world.engine.update_group("billing", CatalogUpdate(), one))
+        await world.restart()
+        assert (world.group().in_flight_max, world.group().per_second_max) == (5, 0)
+
+
 async def test_retries_come_by_the_steps_of_the_group(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         settings = GroupSettings(retry_delays_ms=(40, 7_000))

@@ -71,8 +71,7 @@ export function groupsPage(context) {
               },
               {
                 title: "Deliveries",
-                cell: (one) =>
-                  `up to ${one.attempts_max}, each leased for ${whole(span(one.invisible_ms))}`,
+                cell: deliveries,
               },
               { title: "Again after", cell: retryDelays },
               { title: "Topics", cell: (one) => (one.lags.length ? lags(one) : "none yet") },
@@ -83,6 +82,15 @@ export function groupsPage(context) {
           ? empty("No group is called so", `Nothing has "${search}" in its name.`)
           : empty("No groups yet", "The first consumer that receives makes its group."),
   });
+}
+
+function deliveries(one) {
+  const limits = [
+    one.in_flight_max ? `${number(one.in_flight_max)} held at a time` : "",
+    one.per_second_max ? `${number(one.per_second_max)} a second` : "",
+  ].filter(Boolean);
+  const each = `up to ${one.attempts_max}, each leased for ${whole(span(one.invisible_ms))}`;
+  return limits.length ? `${each}; at most ${limits.join(", ")}` : each;
 }
 
 function retryDelays(one) {

@@ -16,6 +16,7 @@
     +-- FailedPrecondition
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
     |   +-- StaleReceipt           the lease is over
+    |   |   +-- UndecidedReceipt   (in the client) perhaps by an earlier try of the same
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
     |   +-- FeatureLevelTooLow     not before all nodes know it
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
@@ -224,6 +225,12 @@ class StaleReceipt(FailedPrecondition):
     """The lease of this receipt is over; the message may be delivered again."""
 
     reason = "STALE_RECEIPT"
+
+
+class UndecidedReceipt(StaleReceipt):
+    """The lease is over, and an earlier try may have ended it: whether it did is not known."""
+
+    reason = "UNDECIDED_RECEIPT"
 
 
 class SubscriptionMismatch(FailedPrecondition):

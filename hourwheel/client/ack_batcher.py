@@ -15,11 +15,14 @@ from hourwheel.client.prefetch_buffer import AckBuffer, Finishable, Selection, s
 from hourwheel.limits import RECEIPT_COUNT_MAX
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.methods import ACK
+from hourwheel.transport.methods import ACK, Method
+from hourwheel.transport.retry import Doubt
 from hourwheel.v1 import consumer_pb2
 
 SOON_MESSAGES_MAX: Final = 4_096
 """So many messages wait for no timer."""
+UNDECIDED: Final = -1
+"""As an outcome: STALE, and nobody knows whether by an earlier try of the same."""
 RETRY_MS: Final = 1_000.0
 """Pause after a call that failed in spite of its own retries."""
 
@@ -49,6 +52,8 @@ class Acker:
         """An error that no later call will mend and that nobody has been told."""
         self.stale_count = 0
         """Messages of `add_soon` that were not acknowledged before their lease ended."""
+        self.undecided_count = 0
+        """The same of which that is not known: the answer to a call was lost."""
 
     async def ack(self, messages: Finishable) -> None:
         """Acknowledge and wait. Raises `StaleReceipt` and what the call raises."""
@@ -170,18 +175,17 @@ class Acker:
     async def _call(self, selections: list[Selection], *, is_urgent: bool) -> list[int]:
         outcomes: list[int] = []
         for first in range(0, len(selections), RECEIPT_COUNT_MAX):
-            ranges = to_ranges(selections[first : first + RECEIPT_COUNT_MAX])
-            request = consumer_pb2.AckRequest(group=self._group, ranges=ranges)
-            answer = await self._channel.call(ACK, request, is_urgent=is_urgent)
-            if len(answer.outcomes) != len(ranges):
-                raise errors.Internal("the node did not answer for each range")
-            outcomes += answer.outcomes
+            some = selections[first : first + RECEIPT_COUNT_MAX]
+            request = consumer_pb2.AckRequest(group=self._group, ranges=to_ranges(some))
+            outcomes += await finish(self._channel, ACK, request, some, is_urgent=is_urgent)
         return outcomes
 
     def _count_stale(self, soon: list[Selection], outcomes: Seq[int]) -> None:
         for chosen, outcome in zip(soon, outcomes, strict=True):
             if outcome == ReceiptOutcome.STALE:
                 self.stale_count += chosen.end - chosen.first
+            elif outcome == UNDECIDED:
+                self.undecided_count += chosen.end - chosen.first
             elif outcome != ReceiptOutcome.OK:
                 self.deferred = find_error([outcome])
 
@@ -191,6 +195,8 @@ class Acker:
         for chosen in soon:
             if error.retriable and chosen.batch.lease_until_ms > now_ms:
                 self._soon.add_range(*chosen)
+            elif chosen.batch.is_undecided(chosen.first, chosen.end):
+                self.undecided_count += chosen.end - chosen.first
             else:
                 self.stale_count += chosen.end - chosen.first
         if soon and not error.retriable:
@@ -199,6 +205,48 @@ class Acker:
     def _fail_waiting(self, error: errors.HourwheelError) -> None:
         waiting, self._waiting = self._waiting, []
         _fail(waiting, error)
+
+
+async def finish(
+    channel: Channel,
+    method: Method[Any, Any],
+    request: Any,
+    selections: Seq[Selection],
+    *,
+    is_urgent: bool = True,
+) -> list[int]:
+    """Have a call end the leases of `selections`, which are its ranges: what became of each.
+
+    Where the answer to a try was lost, the next one hears that the lease is over, be it because
+    that try has ended it or because the call came too late. That is `UNDECIDED`, also in a later
+    call for the same messages.
+
+    Raises:
+        HourwheelError: what the call raises.
+    """
+    doubt = Doubt()
+    try:
+        answer = await channel.call(method, request, is_urgent=is_urgent, doubt=doubt)
+    except asyncio.CancelledError:  # it may be on its way
+        doubt.is_there = True
+        raise
+    finally:
+        if doubt.is_there:
+            for chosen in selections:
+                chosen.batch.note_undecided(chosen.first, chosen.end)
+    return judged(selections, answer.outcomes)
+
+
+def judged(selections: Seq[Selection], outcomes: Seq[int]) -> list[int]:
+    """`outcomes`, one of each selection, as far as they are true. Raises Internal."""
+    if len(outcomes) != len(selections):
+        raise errors.Internal("the node did not answer for each range")
+    return [
+        UNDECIDED
+        if outcome == ReceiptOutcome.STALE and chosen.batch.is_undecided(chosen.first, chosen.end)
+        else outcome
+        for chosen, outcome in zip(selections, outcomes, strict=True)
+    ]
 
 
 def to_ranges(selections: Seq[Selection]) -> list[Any]:
@@ -213,12 +261,22 @@ def to_ranges(selections: Seq[Selection]) -> list[Any]:
 
 def find_error(outcomes: Iterable[int]) -> errors.HourwheelError | None:
     """The error for the worst of some outcomes, if they are not all well."""
-    worst = max(outcomes, default=int(ReceiptOutcome.OK))
+    worst = max(outcomes, default=int(ReceiptOutcome.OK), key=_badness)
     if worst == ReceiptOutcome.OK:
         return None
+    if worst == UNDECIDED:
+        return errors.UndecidedReceipt(
+            "the answer to an earlier try was lost, and the lease of some of the messages is over:"
+            " either that try has ended it, or they come again"
+        )
     if worst == ReceiptOutcome.STALE:
         return errors.StaleReceipt("the lease of some of the messages was over: they come again")
     return errors.InvalidReceipt("the node knows no such lease of this group")
+
+
+def _badness(outcome: int) -> float:
+    """What is certain is worse than what is undecided."""
+    return ReceiptOutcome.OK + 0.5 if outcome == UNDECIDED else outcome
 
 
 def raise_if_bad(outcomes: Iterable[int]) -> None:
@@ -233,7 +291,7 @@ def _worst_by_batch(selections: Seq[Selection], outcomes: Seq[int]) -> dict[int,
     worst: dict[int, int] = {}
     for chosen, outcome in zip(selections, outcomes, strict=False):
         key = id(chosen.batch)
-        worst[key] = max(outcome, worst.get(key, 0))
+        worst[key] = max(outcome, worst.get(key, 0), key=_badness)
     return worst
 
 

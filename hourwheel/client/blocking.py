@@ -206,6 +206,11 @@ class Consumer:
         return self._twin.stale_count
 
     @property
+    def undecided_count(self) -> int:
+        """See `AsyncConsumer.undecided_count`."""
+        return self._twin.undecided_count
+
+    @property
     def filtered_count(self) -> int:
         """See `AsyncConsumer.filtered_count`."""
         return self._twin.filtered_count

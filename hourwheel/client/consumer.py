@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Self
 
 from hourwheel import errors, limits
-from hourwheel.client.ack_batcher import Acker, raise_if_bad, to_ranges
+from hourwheel.client.ack_batcher import Acker, finish, judged, raise_if_bad, to_ranges
 from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
@@ -186,6 +186,11 @@ class AsyncConsumer:
         return self._acker.stale_count
 
     @property
+    def undecided_count(self) -> int:
+        """Messages of `ack_soon` that are acknowledged or come again: an answer was lost."""
+        return self._acker.undecided_count
+
+    @property
     def filtered_count(self) -> int:
         """Messages that this client checked, and acknowledged since they do not match."""
         return self._poll_of.filtered_count
@@ -274,6 +279,8 @@ class AsyncConsumer:
 
         Raises:
             StaleReceipt: the lease of some of them was over; those may come again.
+            UndecidedReceipt: a `StaleReceipt`; the connection broke before, and either these are
+                acknowledged, by the try whose answer was lost, or they come again.
             HourwheelError: see `hourwheel.errors`; acknowledging again is always safe.
         """
         await self._acker.ack(messages)
@@ -305,15 +312,18 @@ class AsyncConsumer:
         Raises:
             InvalidArgument: `delay_ms` is nothing of that.
             StaleReceipt: the lease of some of them was over; those come again in any case.
+            UndecidedReceipt: a `StaleReceipt`; the connection broke before, and when they come
+                again is not known: as asked, or as the group has it. (Where they had been
+                acknowledged before, and that is not known either: perhaps not at all.)
             HourwheelError: see `hourwheel.errors`.
         """
         after_ms = None if delay_ms is None else count_of_ms(delay_ms, "delay_ms")
         selections = select(messages)
         for first in range(0, len(selections), limits.RECEIPT_COUNT_MAX):
-            ranges = to_ranges(selections[first : first + limits.RECEIPT_COUNT_MAX])
+            some = selections[first : first + limits.RECEIPT_COUNT_MAX]
+            ranges = to_ranges(some)
             request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=after_ms)
-            answer = await self._channel.call(NACK, request)
-            raise_if_bad(answer.outcomes)
+            raise_if_bad(await finish(self._channel, NACK, request, some))
 
     async def change_invisible(
         self, message: ReceivedMessage | ReceivedBatch, ms: int | timedelta
@@ -339,7 +349,7 @@ class AsyncConsumer:
             group=self._group, ranges=to_ranges([whole]), invisible_ms=ms
         )
         answer = await self._channel.call(CHANGE_INVISIBLE, request)
-        raise_if_bad(answer.outcomes)
+        raise_if_bad(judged([whole], answer.outcomes))
         batch.lease_until_ms = sent_ms + ms * (1 - LEASE_MARGIN_RATIO)
         batch.invisible_until_ms = answer.invisible_until_ms
         return answer.invisible_until_ms

@@ -137,6 +137,8 @@ class ReceivedBatch:
         self.lease_until_ms = lease_until_ms
         self.mask = mask
         """bool[n] over `delivery`: which of its messages are in this sequence; None: all."""
+        self._undecided: list[tuple[int, int]] = []
+        """[first, end) that a call whose answer was lost was to finish."""
         self._chosen: list[int] | None = None if mask is None else np.flatnonzero(mask).tolist()
         """Their ordinals in `delivery`, ascending; None: all."""
         self._count = delivery.header.count if self._chosen is None else len(self._chosen)
@@ -146,6 +148,15 @@ class ReceivedBatch:
         self._crcs: list[int] = []
         self._meta_lens: list[int] | None = None
         """None: no message has any."""
+
+    def note_undecided(self, first: int, end: int) -> None:
+        """Whether [first, end) of what was delivered are finished is not known."""
+        if not any(low <= first and end <= high for low, high in self._undecided):
+            self._undecided.append((first, end))
+
+    def is_undecided(self, first: int, end: int) -> bool:
+        """Whether that is so of any of [first, end)."""
+        return any(low < end and first < high for low, high in self._undecided)
 
     def __len__(self) -> int:
         """How many messages."""

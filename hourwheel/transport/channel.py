@@ -23,7 +23,7 @@ from hourwheel.transport.endpoints import Endpoints, Move, Servers, parse_server
 from hourwheel.transport.fork_guard import Home
 from hourwheel.transport.grpc_errors import failure_of, make_error
 from hourwheel.transport.methods import GET_STATUS, Method, Request, Response
-from hourwheel.transport.retry import Backoff, CallRetries, Pace, final_error, least_wait_ms
+from hourwheel.transport.retry import Backoff, CallRetries, Doubt, Pace, final_error, least_wait_ms
 from hourwheel.transport.session_stream import CallFailed
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import admin_pb2
@@ -135,6 +135,7 @@ class Channel:
         is_retried: bool = True,
         pace: Pace | None = None,
         is_urgent: bool = True,
+        doubt: Doubt | None = None,
     ) -> Response:
         """Make one call, tried again where that is safe and may help.
 
@@ -145,6 +146,7 @@ class Channel:
             is_retried: False for a caller that has its own rules.
             pace: for such a caller: is told how the call ended, and so how long to wait.
             is_urgent: False: it may wait some milliseconds for others, to go with them.
+            doubt: is told of each try that failed.
 
         Raises:
             HourwheelError: the node's own error, or `Unavailable`, `Timeout`; `Cancelled`, if the
@@ -159,6 +161,7 @@ class Channel:
                 is_retried=is_retried,
                 pace=pace,
                 is_urgent=is_urgent,
+                doubt=doubt,
             )
         except asyncio.CancelledError:
             self._raise_if_dismissed(task)
@@ -189,6 +192,7 @@ class Channel:
         is_retried: bool,
         pace: Pace | None,
         is_urgent: bool,
+        doubt: Doubt | None,
     ) -> Response:
         retries = CallRetries(
             is_repeatable=method.is_repeatable,
@@ -206,6 +210,8 @@ class Channel:
                 answer = await connection.call(method, request, try_ms, is_urgent=is_urgent)
             except CallFailed as failed:
                 failure = failed.failure
+                if doubt is not None:
+                    doubt.note(failure)
             else:
                 if pace is not None:
                     pace.on_success()

@@ -66,6 +66,18 @@ def final_error(failure: Failure, *, is_repeatable: bool) -> errors.HourwheelErr
     return errors.Timeout(f"the outcome is unknown: {error.message}")
 
 
+@dataclass(slots=True)
+class Doubt:
+    """Of one call, for a caller to whom it matters that it was tried before."""
+
+    is_there: bool = False
+    """Some try may have been carried out and its answer lost."""
+
+    def note(self, failure: Failure) -> None:
+        """A try failed."""
+        self.is_there |= not failure.is_definite or is_undecided(failure.error)
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """How long to wait before the next try."""

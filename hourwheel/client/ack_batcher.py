@@ -234,10 +234,10 @@ async def finish(
         if doubt.is_there:
             for chosen in selections:
                 chosen.batch.note_undecided(chosen.first, chosen.end)
-    return judged(selections, answer.outcomes)
+    return checked(selections, answer.outcomes)
 
 
-def judged(selections: Seq[Selection], outcomes: Seq[int]) -> list[int]:
+def checked(selections: Seq[Selection], outcomes: Seq[int]) -> list[int]:
     """`outcomes`, one of each selection, as far as they are true. Raises Internal."""
     if len(outcomes) != len(selections):
         raise errors.Internal("the node did not answer for each range")

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Self
 
 from hourwheel import errors, limits
-from hourwheel.client.ack_batcher import Acker, finish, judged, raise_if_bad, to_ranges
+from hourwheel.client.ack_batcher import Acker, checked, finish, raise_if_bad, to_ranges
 from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
@@ -349,7 +349,7 @@ class AsyncConsumer:
             group=self._group, ranges=to_ranges([whole]), invisible_ms=ms
         )
         answer = await self._channel.call(CHANGE_INVISIBLE, request)
-        raise_if_bad(judged([whole], answer.outcomes))
+        raise_if_bad(checked([whole], answer.outcomes))
         batch.lease_until_ms = sent_ms + ms * (1 - LEASE_MARGIN_RATIO)
         batch.invisible_until_ms = answer.invisible_until_ms
         return answer.invisible_until_ms

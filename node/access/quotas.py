@@ -17,6 +17,7 @@ when its name comes again. Of pending messages `RANGES_MAX` ranges a name.
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
@@ -38,6 +39,19 @@ _PARTS_BITS: Final = 6
 _RANGE_BITS_MIN: Final = 10
 """And a second at least."""
 _SECOND_MS: Final = 1_000.0
+
+
+class Work(Enum):
+    """What is counted by itself: of each as many as `Limits.calls_in_flight` says.
+
+    A poll may wait for a minute, and a stream is open for days: beside them there is room to
+    acknowledge, by however small a quota.
+    """
+
+    CALL = "call"
+    POLL = "poll"
+    STREAM = "stream"
+    """A publish stream; its batches are not counted once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +171,7 @@ class Quotas:
         self._exempt: frozenset[str] = frozenset()
         self._buckets: OrderedDict[tuple[str, str], Bucket] = OrderedDict()
         self._pending: OrderedDict[str, PendingCount] = OrderedDict()
-        self._calls: Counter[str] = Counter()
+        self._calls: Counter[tuple[str, Work]] = Counter()
         self._connections: dict[str, Counter[str]] = {}
 
     def replace(self, limits: Mapping[str, Limits], exempt: frozenset[str] = frozenset()) -> None:
@@ -257,22 +271,22 @@ class Quotas:
 
     # -- at one time ------------------------------------------------------------------------------
 
-    def begin_call(self, name: str) -> None:
+    def begin_call(self, name: str, work: Work = Work.CALL) -> None:
         """A call begins; `end_call` must follow.
 
         Raises:
             QuotaExceeded, QuotaReached: it does not; `end_call` must not follow.
         """
-        most, under_way = self.limits_of(name).calls_in_flight, self._calls[name]
+        most, under_way = self.limits_of(name).calls_in_flight, self._calls[name, work]
         if most is not None and under_way >= most:
             raise _full("calls_in_flight", most)
-        self._calls[name] = under_way + 1
+        self._calls[name, work] = under_way + 1
 
-    def end_call(self, name: str) -> None:
+    def end_call(self, name: str, work: Work = Work.CALL) -> None:
         """It is over."""
-        self._calls[name] -= 1
-        if not self._calls[name]:
-            del self._calls[name]
+        self._calls[name, work] -= 1
+        if not self._calls[name, work]:
+            del self._calls[name, work]
 
     def begin_on(self, name: str, connection: str) -> None:
         """A call begins on a connection; `end_on` must follow.

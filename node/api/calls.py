@@ -17,7 +17,7 @@ from hourwheel.clock import Clock
 from node.access.audit import AUDITED, AuditLog, subject_of
 from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify, login_holds
 from node.access.permissions import RULES
-from node.access.quotas import Quotas
+from node.access.quotas import Quotas, Work
 from node.api.admission import Admission
 from node.api.message_access import MessageAccess
 from node.api.unread_answers import is_read
@@ -140,8 +140,8 @@ class Calls:
         Args:
             method: its full name.
             context: of the call.
-            is_stream: it is one in both directions, and a call under way as long as it is open.
-                A session is none: what counts are the calls in it.
+            is_stream: it is a publish stream, which counts as long as it is open. A session does
+                not: what counts are the calls in it.
         """
         if self._identify is not None:
             try:
@@ -157,15 +157,16 @@ class Calls:
         return None
 
     def _begin(self, context: Context, *, is_stream: bool) -> None:
-        """Count the caller's connection, and a stream as a call, until gRPC's call ends.
+        """Count the caller's connection, and a stream, until gRPC's call ends.
 
         Raises:
             QuotaExceeded, QuotaReached: there are too many.
         """
         quotas, name, connection = self._quotas, CALLER.get().name, context.peer()
         if is_stream:
-            quotas.begin_call(name)
-            context.add_done_callback(lambda _: quotas.end_call(name))  # type: ignore[arg-type]
+            quotas.begin_call(name, Work.STREAM)
+            end_stream = partial(quotas.end_call, name, Work.STREAM)
+            context.add_done_callback(lambda _: end_stream())  # type: ignore[arg-type]
         if self._is_first_hand:
             quotas.begin_on(name, connection)
             end = partial(quotas.end_on, name, connection)
@@ -296,6 +297,8 @@ class Calls:
         method: str,
         implement: Callable[[RequestT, CallContext], Coroutine[Any, Any, AnswerT]],
         tell: Callable[[errors.HourwheelError], FormT],
+        *,
+        is_counted: bool = True,
     ) -> Callable[[RequestT, int, CallContext], Awaitable[AnswerT | Refusal[FormT]]]:
         """All that surrounds a call of `method`, however it came: takes (request, size, context).
 
@@ -303,7 +306,9 @@ class Calls:
             method: its name in the metrics.
             implement: does it.
             tell: the form in which its caller is told of an error.
+            is_counted: by the caller's quota; else what it belongs to is.
         """
+        work = Work.POLL if method == _POLL else Work.CALL
         admission, stats, quotas = self.admission, self.stats.method(method), self._quotas
         span = self.stats.spans.span(method)
         monotonic_ms = self.clock.monotonic_ms
@@ -314,9 +319,9 @@ class Calls:
             started_ms = monotonic_ms()
             code, counted = "CANCELLED", None
             try:
-                if quotas.is_on:
+                if is_counted and quotas.is_on:
                     name = CALLER.get().name
-                    quotas.begin_call(name)
+                    quotas.begin_call(name, work)
                     counted = name
                 admission.enter(size)
                 try:
@@ -334,7 +339,7 @@ class Calls:
                 return answer
             finally:
                 if counted is not None:
-                    quotas.end_call(counted)
+                    quotas.end_call(counted, work)
                 stats.count(code, (monotonic_ms() - started_ms) * _SECONDS)
 
         return attempt

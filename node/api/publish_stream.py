@@ -56,7 +56,9 @@ class PublishStreams:
         self._engine = engine
         self._allowed = allowed
         self._horizon_ms = horizon_ms
-        self._attempt = calls.attempt(METHOD, self._read_and_publish, grpc_status.to_detail)
+        self._attempt = calls.attempt(
+            METHOD, self._read_and_publish, grpc_status.to_detail, is_counted=False
+        )
         self._checked = calls.checked(FULL_METHOD, quotas.limited(FULL_METHOD, self.publish))
 
     async def handle(self, _requests: object, context: Context) -> None:

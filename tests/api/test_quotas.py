@@ -15,7 +15,7 @@ from node.contracts.broker import TopicInfo
 from node.telemetry.stats import QUOTAS
 from tests.support.api_world import ApiWorld, Refusal, refused
 from tests.support.callers import identify
-from tests.support.eventually import before_the_next_look
+from tests.support.eventually import before_the_next_look, until
 
 ALICE = (("who", "alice"),)
 BOB = (("who", "bob"),)
@@ -112,12 +112,40 @@ async def test_calls_and_streams_are_counted_until_they_end() -> None:
     async with world_of(calls_in_flight=1) as world:
         stream = world.producer.PublishStream(metadata=ALICE)
         await stream.write(batch(1))
-        # An open stream is a call under way, and its batches are others.
-        assert (await stream.read()).error.params["quota"] == "calls_in_flight"
+        assert (await stream.read()).published.count == 1
+        other = world.producer.PublishStream(metadata=ALICE)
+        assert_exceeded(await refused(other.read()), "calls_in_flight")
+        gate = world.engine.gates["cancel"] = asyncio.Event()
+        cancel = broker_pb2.CancelRequest(packed_message_ids=bytes(24))
+        call = asyncio.ensure_future(world.producer.Cancel(cancel, metadata=ALICE))
+        await until(lambda: bool(world.engine.asked("cancel")))
         assert_exceeded(await refused(publish(world, ALICE, b"x")), "calls_in_flight")
         await publish(world, BOB, b"x")
-        await stream.done_writing()
+        for _ in range(2):  # the stream is not held up by the call
+            await stream.write(batch(1))
+            assert (await stream.read()).published.count == 1
+        gate.set()
+        await call
         await accepted(world)
+        await stream.done_writing()
+
+
+async def test_quota_of_one_lets_its_owner_publish_receive_and_acknowledge() -> None:
+    async with world_of(calls_in_flight=1) as world:
+        stream = world.producer.PublishStream(metadata=ALICE)
+        await stream.write(batch(1))
+        assert (await stream.read()).published.count == 1
+        world.engine.gates["receive"] = asyncio.Event()
+        waiting = consumer_pb2.ReceiveRequest(group="billing", topic="orders", wait_ms=60_000)
+        poll = asyncio.ensure_future(world.consumer.Receive(waiting, metadata=ALICE))
+        await until(lambda: world.stats.long_polls == 1)
+        await world.consumer.Ack(consumer_pb2.AckRequest(group="billing"), metadata=ALICE)
+        await stream.write(batch(1))
+        assert (await stream.read()).published.count == 1
+        refusal = await refused(world.consumer.Receive(waiting, metadata=ALICE))
+        assert_exceeded(refusal, "calls_in_flight")
+        poll.cancel()
+        stream.cancel()
 
 
 async def test_session_is_no_call_and_each_call_in_it_is_one() -> None:
@@ -133,7 +161,7 @@ async def test_session_is_no_call_and_each_call_in_it_is_one() -> None:
         assert answers[0].HasField("ack")
         calls = [
             session_pb2.SessionCall(call_id=2, receive=poll),
-            session_pb2.SessionCall(call_id=3, publish=batch(1)),
+            session_pb2.SessionCall(call_id=3, receive=poll),
         ]
         await session.write(session_pb2.SessionRequest(calls=calls))
         while len(answers) < 2:

@@ -9,7 +9,7 @@ import pytest
 
 from hourwheel import errors
 from node.access import quotas as module
-from node.access.quotas import Limits, Quotas, ranges_of
+from node.access.quotas import Limits, Quotas, Work, ranges_of
 from node.telemetry.stats import QUOTAS
 
 ALICE, BOB = "alice", "bob"
@@ -113,6 +113,10 @@ def test_calls_and_connections_are_counted_until_they_end() -> None:
     quotas.begin_call(ALICE)
     assert wait_ms(lambda: quotas.begin_call(ALICE)) > 0
     quotas.begin_call(BOB)
+    for work in (Work.POLL, Work.STREAM):
+        quotas.begin_call(ALICE, work)
+        quotas.begin_call(ALICE, work)
+        assert wait_ms(lambda work=work: quotas.begin_call(ALICE, work)) > 0
     quotas.end_call(ALICE)
     quotas.begin_call(ALICE)
     quotas.begin_on(ALICE, "one")

@@ -7,6 +7,7 @@ import typer
 
 from hourwheel.cli.options import Json, Server, run_with_admin
 from hourwheel.cli.output import Output
+from hourwheel.cli.server_commands import PASS_ON, arguments_of, hand_over
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.transport.channel import SERVER_DEFAULT
 
@@ -85,6 +86,12 @@ def replace_member(
 ) -> None:
     """Replace a node by another in one step."""
     _change([new], [node], server, is_json=is_json)
+
+
+@members.command("promote", context_settings=PASS_ON, add_help_option=False)
+def promote(context: typer.Context) -> None:
+    """Make a node alone, which is stopped, the first node of a cluster."""
+    hand_over("node.tools.promote", arguments_of(context))
 
 
 def _change(new: list[str], leaving: list[str], server: str, *, is_json: bool) -> None:

@@ -23,60 +23,62 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_optio
 
 def node(context: typer.Context) -> None:
     """Run a node."""
-    raise typer.Exit(int(_load("node.process.command").main(_arguments(context), "hourwheel node")))
+    raise typer.Exit(
+        int(_load("node.process.command").main(arguments_of(context), "hourwheel node"))
+    )
 
 
 def cluster(context: typer.Context) -> None:
     """Run a local cluster, for trying things out."""
-    _hand_over("node.tools.local_cluster.command", _arguments(context))
+    hand_over("node.tools.local_cluster.command", arguments_of(context))
 
 
 def inspect(context: typer.Context) -> None:
     """Look into a data directory, read-only."""
-    _hand_over("node.process.command", ["inspect", *_arguments(context)])
+    hand_over("node.process.command", ["inspect", *arguments_of(context)])
 
 
 def repair(context: typer.Context) -> None:
     """Make the damaged directory of a node without peers startable."""
-    _hand_over("node.process.command", ["repair", *_arguments(context)])
+    hand_over("node.process.command", ["repair", *arguments_of(context)])
 
 
 def backup(context: typer.Context) -> None:
     """Take, list and verify backups of a node's data."""
-    _hand_over("node.tools.backup.command", _arguments(context))
+    hand_over("node.tools.backup.command", arguments_of(context))
 
 
 def restore(context: typer.Context) -> None:
     """Make the data directory of a new cluster out of a backup."""
-    _hand_over("node.tools.backup.restore_command", _arguments(context))
+    hand_over("node.tools.backup.restore_command", arguments_of(context))
 
 
 def audit(context: typer.Context) -> None:
     """Prove from the logs that every message was delivered."""
-    _hand_over("spark_jobs.run", ["audit", *_arguments(context)])
+    hand_over("spark_jobs.run", ["audit", *arguments_of(context)])
 
 
 def export(context: typer.Context) -> None:
     """Bring a lake of Parquet files up to date with the logs."""
-    _hand_over("spark_jobs.run", ["export", *_arguments(context)])
+    hand_over("spark_jobs.run", ["export", *arguments_of(context)])
 
 
 def forecast(context: typer.Context) -> None:
     """Count what falls due when, from the logs."""
-    _hand_over("spark_jobs.run", ["forecast", *_arguments(context)])
+    hand_over("spark_jobs.run", ["forecast", *arguments_of(context)])
 
 
 def schedule(context: typer.Context) -> None:
     """Schedule the rows of files, each of them once."""
-    _hand_over("spark_jobs.run", ["schedule", *_arguments(context)])
+    hand_over("spark_jobs.run", ["schedule", *arguments_of(context)])
 
 
 def demo(context: typer.Context) -> None:
     """Replay thousands of messages on three nodes, and kill one."""
-    _hand_over("node.tools.demo.command", _arguments(context))
+    hand_over("node.tools.demo.command", arguments_of(context))
 
 
-def _arguments(context: typer.Context) -> list[str]:
+def arguments_of(context: typer.Context) -> list[str]:
     """What stands behind the command, and what stood before it."""
     above = context.find_root()
     before: list[str] = []
@@ -87,7 +89,8 @@ def _arguments(context: typer.Context) -> list[str]:
     return [*context.args, *before]
 
 
-def _hand_over(name: str, arguments: list[str]) -> None:
+def hand_over(name: str, arguments: list[str]) -> None:
+    """Run the `main` of a module of the rooms, and end as it does."""
     raise typer.Exit(int(_load(name).main(arguments)))
 
 

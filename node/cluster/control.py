@@ -20,6 +20,7 @@ from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import NodeId
 from node.cluster.data_plane import Trust
+from node.cluster.promotion import finish_promotion
 from node.cluster.restored_control import begin_together
 from node.config.checks import cluster_nodes
 from node.config.model import NodeConfig
@@ -214,9 +215,11 @@ class ClusterControl:
     def _begins_later(self) -> bool:
         """Whether this node waits to be told of its cluster, as configured or after a restore."""
         config = self._config
+        disk = RealDisk(config.node.data_directory, is_private=True)
+        finish_promotion(disk)
         nodes = cluster_nodes(config.cluster.nodes)
         waits = begin_together(
-            RealDisk(config.node.data_directory, is_private=True),
+            disk,
             Identity(self._cluster_id, 0),
             config.node.id,
             {node: addresses.control for node, addresses in nodes.items()},

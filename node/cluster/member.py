@@ -298,6 +298,7 @@ class ClusterMember:
             Assignment(
                 *(shard.epoch, master, isr, shard.version, shard.replicas),
                 targets_of(state, shard),
+                min_in_sync_of(state, self.replica.config.min_in_sync),
             ),
             self._monotonic_ms(),
         )
@@ -468,6 +469,15 @@ def targets_of(state: ControlState, shard: ShardInfo) -> tuple[NodeId, ...]:
     """Members that have a replica, and those that can be reached: they said where, registering."""
     known = state.nodes.keys() | set(shard.replicas)
     return tuple(sorted(state.membership.members.keys() & known))
+
+
+def min_in_sync_of(state: ControlState, configured: int) -> int:
+    """How many have to be in sync: as configured or agreed upon, whichever is more.
+
+    A cluster that has grown from one node has what is agreed upon: until it has copies, one node
+    is enough, whatever the others are configured for.
+    """
+    return state.min_in_sync if state.min_in_sync_goal else max(configured, state.min_in_sync)
 
 
 def report_of(replica: Replica, guard: DiskGuard, *, requests_step_down: bool) -> ShardReport:

@@ -57,7 +57,6 @@ class MemberAdministration:
         *,
         monotonic_ms: Callable[[], float],
         silent_ms: float,
-        is_alone: bool = False,
         reaches: Reaches = reaches,
         change_s: float = _CHANGE_S,
     ) -> None:
@@ -69,13 +68,12 @@ class MemberAdministration:
             propose: has a command applied by the control plane.
             monotonic_ms: the node's clock.
             silent_ms: a node of which nothing is heard for so long does not count as alive.
-            is_alone: its configuration names no other node, so it asks nobody before it commits.
             reaches: whether somebody listens at an address.
             change_s: how long a change may take.
         """
         self._me, self._control, self._propose = me, control, propose
         self._monotonic_ms, self._silent_ms = monotonic_ms, silent_ms
-        self._reaches, self._change_s, self._is_alone = reaches, change_s, is_alone
+        self._reaches, self._change_s = reaches, change_s
 
     def members(self) -> MembersData:
         """See ClusterPort."""
@@ -122,10 +120,6 @@ class MemberAdministration:
             raise errors.FailedPrecondition(
                 f"generation {generation} is in force: somebody else has changed the members",
                 generation=generation,
-            )
-        if add and self._is_alone:
-            raise errors.FailedPrecondition(
-                "this node is alone by its configuration: a cluster does not grow from one node"
             )
         check_reach(state.membership.members, add)
         members = _next_members(state, add, remove)

@@ -20,7 +20,7 @@ import grpc
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1.control_pb2 import SeenEpoch
-from hourwheel.types import NO_NODE
+from hourwheel.types import NO_NODE, Epoch, NodeId
 from node.access.administration import Administration
 from node.access.policy_feed import PolicyFeed
 from node.broker.disk_guard import DiskGuard
@@ -30,7 +30,7 @@ from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.data_plane import DataServer, Dialer, read_trust
 from node.cluster.log_repair import LogRepair
-from node.cluster.member import ClusterMember, MemberPorts, build_member
+from node.cluster.member import ClusterMember, MemberPorts, build_member, min_in_sync_of
 from node.cluster.members import MemberAdministration
 from node.cluster.transfer import ServedCluster
 from node.cluster.view import ClusterView, why_not_ready
@@ -67,9 +67,17 @@ def replication_config(config: ClusterSection) -> ReplicationConfig:
     )
 
 
-def open_epoch_seen(place: ShardPlace) -> EpochStore:
-    """The highest epoch that this node has seen. Raises CorruptFile."""
+def open_epoch_seen(opened: Opened, node_id: NodeId) -> EpochStore:
+    """The highest epoch that this node has seen. Raises CorruptFile, DiskFull.
+
+    A node that was alone has noted none, and its log has some: those were its own.
+    """
+    place = opened.maintenance.place
     seen = EpochStore.open(place.disk, place.under(EPOCH_SEEN), place.identity)
+    known = [one.epoch for one in opened.shard.views.epochs]
+    known += [one.epoch for one in opened.epochs.entries]
+    if (last := Epoch(max(known, default=0))) > seen.epoch:
+        seen.note(last, node_id)
     seen.keep_room()
     return seen
 
@@ -138,9 +146,11 @@ class ClusterRuntime:
 
     def make_member(self, opened: Opened, guard: DiskGuard) -> ClusterMember:
         """This node's part in its shard."""
-        self._seen = open_epoch_seen(opened.maintenance.place)
+        self._seen = open_epoch_seen(opened, self._config.node.id)
         identity = ReplicaIdentity(
-            self._config.node.id, self.boot_id.hex(), self.cluster_id, tuple(sorted(self._nodes))
+            *(self._config.node.id, self.boot_id.hex(), self.cluster_id),
+            tuple(sorted(self._nodes)),
+            has_control_plane=True,
         )
         self.member = build_member(
             opened,
@@ -213,7 +223,6 @@ class ClusterRuntime:
             self._control.propose,
             monotonic_ms=self._monotonic_ms,
             silent_ms=silent_ms,
-            is_alone=len(self._nodes) == 1,
         )
         return ServedCluster(view, self._member, members)
 
@@ -224,6 +233,7 @@ class ClusterRuntime:
     def read_facts(self) -> ClusterFacts:
         """For the metrics."""
         replica, monotonic_ms = self._member.replica, self._monotonic_ms()
+        configured = self._config.cluster.min_in_sync
         master = replica.rules
         heartbeat_age_ms = 0.0
         if master is None:
@@ -234,7 +244,7 @@ class ClusterRuntime:
             replica.stats,
             is_clock_unsure=master is not None and master.clock.update(monotonic_ms) is None,
             heartbeat_age_ms=heartbeat_age_ms,
-            min_in_sync=self._config.cluster.min_in_sync,
+            min_in_sync=min_in_sync_of(self._control.client.state, configured),
             control=self._control.facts(),
             certificate_ends=self._certificate_ends,
         )

@@ -31,6 +31,8 @@ class Assignment(NamedTuple):
     """The replica list; empty: all nodes of the configuration."""
     targets: tuple[NodeId, ...] = ()
     """Who should have a replica; empty: who has one."""
+    min_in_sync: int = 0
+    """So many have to be in sync; 0: as configured."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,10 @@ class ReplicaIdentity(NamedTuple):
     cluster_id: bytes
     members: tuple[NodeId, ...]
     """All nodes as configured, this one included: the replica list, until there is another."""
+    has_control_plane: bool = False
+    """Beside it runs a control process, whose state may name more nodes than the configuration."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other node has a copy: what is durable here is committed."""
-        return len(self.members) == 1
+        """Whether no other node can have a copy: what is durable here is committed."""
+        return len(self.members) == 1 and not self.has_control_plane

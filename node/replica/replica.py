@@ -157,6 +157,7 @@ class Replica:
             if is_newer:
                 self.assignment = assignment
             rules = mastership.rules
+            rules.isr.min_in_sync = max(rules.isr.min_in_sync, self._min_in_sync)
             if rules.on_isr(assignment.isr, assignment.version, monotonic_ms):
                 self._commit(rules.high_watermark)
             members, targets = self.members, self.assignment.targets or self.members
@@ -170,6 +171,11 @@ class Replica:
             self.step_down("another epoch has begun")
             self._is_elected = assignment.master == self.identity.node_id
             self._elected_ms, self._has_requested_successor = monotonic_ms, False
+
+    @property
+    def _min_in_sync(self) -> int:
+        """The control plane's word; before it has one, the configuration's."""
+        return self.assignment.min_in_sync or self.config.min_in_sync
 
     def on_ended(self, boot_ids: frozenset[str]) -> None:
         """The control plane says that these incarnations' processes have ended."""
@@ -245,9 +251,7 @@ class Replica:
             high_watermark=shard.committed_offset,
             targets=self.assignment.targets or self.members,
         )
-        isr = InSyncReplicas(
-            epoch, self.assignment.isr, self.assignment.version, self.config.min_in_sync
-        )
+        isr = InSyncReplicas(epoch, self.assignment.isr, self.assignment.version, self._min_in_sync)
         rules = Master(start_of_epoch, isr, self.config, monotonic_ms)
         mastership = self.mastership = Mastership(shard, rules, self._dispatch)
         if self._predecessor is not None and self._predecessor.epoch == self.last_epoch_before(

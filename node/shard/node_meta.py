@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.types import NodeId
+from replication.raft.generations import find_generation
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
@@ -55,7 +56,7 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
         DiskFull, FsyncFailed, DiskFailed: see storage.files.disk.
     """
     if disk.exists(NODE_META):
-        meta = _read(disk, node_id)
+        meta = read_node_meta(disk, node_id)
         if cluster_id not in {None, meta.cluster_id}:
             raise errors.ForeignDirectory(
                 f"the directory belongs to cluster {meta.cluster_id.hex()}",
@@ -69,11 +70,11 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
                 file=NODE_META,
                 cluster_id=meta.cluster_id.hex(),
             )
-        if cluster_id is not None and disk.exists(CONTROL_ALONE):
+        if cluster_id is not None and disk.exists(CONTROL_ALONE) and not is_promoted(disk):
             raise errors.ForeignDirectory(
                 f"the directory belongs to a node alone, whose users and grants are in"
-                f" {CONTROL_ALONE}: a cluster would not know them; remove that folder to give them"
-                " up",
+                f" {CONTROL_ALONE}: a cluster would not know them. `hourwheel members promote`"
+                " makes it the first node of a cluster, with all it has",
                 file=CONTROL_ALONE,
                 cluster_id=meta.cluster_id.hex(),
             )
@@ -89,7 +90,13 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
     return NodeMeta(cluster_id, node_id, is_new=True)
 
 
-def _read(disk: Disk, node_id: NodeId) -> NodeMeta:
+def is_promoted(disk: Disk) -> bool:
+    """Whether the control state is a cluster's, in a generation after the one that began empty."""
+    return disk.exists(CONTROL) and find_generation(disk, CONTROL) > 0
+
+
+def read_node_meta(disk: Disk, node_id: NodeId) -> NodeMeta:
+    """Read the file of a directory that is there. Raises as `open_node_meta`; FileNotFoundError."""
     found = atomic_file.read_any(disk, NODE_META)
     if found.header.file_type is not FileType.NODE:
         raise errors.CorruptFile(f"{NODE_META} is a {found.header.file_type.name}", file=NODE_META)

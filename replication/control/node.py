@@ -89,7 +89,7 @@ class ControlNode:
         """What the broker knows; None: nothing."""
         self._reported_leader: link.LinkLeader | None = None
         self._pending: set[int] = set()
-        self._is_setting_rules = False
+        self._is_setting_rules = self._is_raising = False
         self._was_note_refused = False
         """While this node leads it does not say again who the members are."""
         self._noting: set[bytes] = set()
@@ -400,6 +400,9 @@ class ControlNode:
             if decision.rules and not self._is_setting_rules:
                 self._is_setting_rules = True
                 self._spawn(self._set_rules(decision.rules))
+            if decision.min_in_sync and not self._is_raising:
+                self._is_raising = True
+                self._spawn(self._raise_min_in_sync(decision.min_in_sync))
             for proposal in decision.proposals:
                 if proposal.shard not in self._pending:
                     self._pending.add(proposal.shard)
@@ -484,6 +487,17 @@ class ControlNode:
             _log.warning("control_rules_not_set", extra={"rules": rules, "error": error.message})
         finally:
             self._is_setting_rules = False  # the next report makes it look again
+
+    async def _raise_min_in_sync(self, min_in_sync: int) -> None:
+        """A cluster that has grown from one node has its copies."""
+        _log.info("min_in_sync_proposed", extra={"min_in_sync": min_in_sync})
+        wanted = pb.RaiseMinInSyncCommand(min_in_sync=min_in_sync)
+        try:
+            await self.propose(command(raise_min_in_sync=wanted), _ELECT_S)
+        except (errors.Unavailable, errors.Timeout) as error:
+            _log.warning("min_in_sync_not_raised", extra={"error": error.message})
+        finally:
+            self._is_raising = False  # the next report makes it look again
 
     async def _note_ended(self, member: Member) -> None:
         ended = pb.NoteEndedCommand(node_id=member.node_id, boot_id=member.boot_id)

@@ -6,6 +6,7 @@ closes this and makes another (replication/control/node.py).
 
 import asyncio
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
@@ -19,6 +20,7 @@ from replication.control_state.state import ControlState, decode_state, encode_s
 from replication.raft import generations
 from replication.raft.adapter import ControlMachine, GenerationEnded, RaftAdapter, TickStats
 from replication.raft.admission import Admission
+from replication.raft.committed_state import journal_state
 from replication.raft.first_states import FirstState
 from replication.raft.handshake import Identity as PeerIdentity
 from replication.raft.handshake import Session
@@ -103,6 +105,24 @@ def check_member(node_id: NodeId, membership: Membership) -> None:
         )
 
 
+def check_configured(configured: AbstractSet[NodeId], state: ControlState) -> None:
+    """Raises ConfigError where generation 0 has other members than the configuration names.
+
+    In that generation a majority is counted by the configuration: one that leaves nodes out, or
+    names new ones, counts another than theirs.
+    """
+    members = frozenset(state.membership.members)
+    known = members or frozenset(state.nodes)
+    if known == configured or (not members and known <= configured):
+        return
+    raise errors.ConfigError(
+        f"cluster.nodes names {', '.join(sorted(configured))}, and the cluster of this directory"
+        f" has {', '.join(sorted(known))}: name all of these and no others, as before. Members"
+        " change by `hourwheel members`",
+        key="cluster.nodes",
+    )
+
+
 class RaftGroup:
     """See the top of this file.
 
@@ -147,6 +167,8 @@ class RaftGroup:
         if config.joins and not generations.has_begun(disk):
             return  # it votes when it was told of the cluster
         journal = generations.open_journal(disk, identity, config.node_id, self.generation)
+        if not self.generation:
+            check_configured({config.node_id, *self.peers}, journal_state(journal))
         self._began_blank = len(journal) == 1
         self._journal = journal
         self._admission = Admission(1 + len(self.peers), is_blank=journal.is_blank)

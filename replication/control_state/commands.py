@@ -420,5 +420,6 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "note_members": _Handler(3, members.note_members),
     "change_members": _Handler(3, members.change_members),
     "change_replicas": _Handler(3, members.change_replicas),
+    "raise_min_in_sync": _Handler(members.GROWING_RULES, members.raise_min_in_sync),
 }
 """Field of ControlCommand -> what it does."""

@@ -30,6 +30,7 @@ from typing import Final
 
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
+from replication.control_state.member_commands import find_min_in_sync
 from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
 
 CUT_SHARE: Final = 0.2
@@ -92,6 +93,8 @@ class Decision:
     process beside such a process reports it: nobody else can know."""
     rules: int = 0
     """Newer rules that every control process knows; 0: none are newer than those in force."""
+    min_in_sync: int = 0
+    """What it should be raised to, in a cluster that has grown from one node; 0: it stays."""
 
 
 def decide(view: ElectionView, now_ms: float) -> Decision:
@@ -111,7 +114,8 @@ def decide(view: ElectionView, now_ms: float) -> Decision:
             wakeups.append(_silent_ms(view, shard.master.node_id))
     ended = tuple(_find_ended(view))
     rules = _find_rules(view, now_ms)
-    return Decision(tuple(proposals), min(wakeups, default=None), ended, rules)
+    min_in_sync = find_min_in_sync(view.state)
+    return Decision(tuple(proposals), min(wakeups, default=None), ended, rules, min_in_sync)
 
 
 def _find_rules(view: ElectionView, now_ms: float) -> int:

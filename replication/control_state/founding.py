@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from hourwheel import errors
 from hourwheel.types import Epoch, NodeId, ShardId
+from replication.control_state.member_commands import GROWN_MIN_IN_SYNC
 from replication.control_state.membership import Members, Membership
 from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
 
@@ -63,4 +64,5 @@ def _begun(
         nodes=MappingProxyType({}),
         shards=MappingProxyType(shards),
         membership=membership,
+        min_in_sync_goal=GROWN_MIN_IN_SYNC if len(membership.members) == 1 else 0,
     )

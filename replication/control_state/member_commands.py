@@ -7,12 +7,18 @@ two lists that know nothing of each other.
 
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from replication.control_state.answers import Answer, conflict, next_revision, ok, refused
 from replication.control_state.membership import Members, Membership, members_of
 from replication.control_state.state import ControlState, ShardInfo
+
+GROWING_RULES: Final = 4
+"""The first by which a cluster of one node grows to several at once, and raises min_in_sync."""
+GROWN_MIN_IN_SYNC: Final = 2
+"""What a cluster that was one node has to have in sync, once it can."""
 
 
 def note_members(state: ControlState, command: pb.NoteMembersCommand) -> Answer:
@@ -51,7 +57,9 @@ def change_members(state: ControlState, command: pb.ChangeMembersCommand) -> Ans
         return refused(state, "members have an id of their own and an address")
     if members == membership.members:
         return conflict(state, "these are the members")
-    why = membership.why_not(members) or _why_shards_object(state, members)
+    why = membership.why_not(
+        members, may_grow_from_one=state.codec_version >= GROWING_RULES
+    ) or _why_shards_object(state, members)
     if why:
         return refused(state, why)
     ended = replace(membership, next_members=members)
@@ -82,12 +90,16 @@ def next_state(state: ControlState) -> ControlState:
     """
     membership = state.membership
     leaving = membership.leaving
+    goal = state.min_in_sync_goal
+    if state.codec_version >= GROWING_RULES and len(membership.members) == 1:
+        goal = max(goal, GROWN_MIN_IN_SYNC)  # of one node it was 1
     shards = {number: _without(shard, leaving) for number, shard in state.shards.items()}
     nodes = {name: node for name, node in state.nodes.items() if name not in leaving}
     return next_revision(
         replace(
             state,
             membership=membership.next(),
+            min_in_sync_goal=goal,
             shards=MappingProxyType(shards),
             nodes=MappingProxyType(nodes),
         )
@@ -119,3 +131,41 @@ def change_replicas(state: ControlState, command: pb.ChangeReplicasCommand) -> A
     shards = MappingProxyType({**state.shards, shard.shard: changed})
     after = next_revision(replace(state, shards=shards))
     return ok(after, epoch=changed.epoch, version=changed.version)
+
+
+def raise_min_in_sync(state: ControlState, command: pb.RaiseMinInSyncCommand) -> Answer:
+    """From now on nothing is acknowledged before so many nodes have it.
+
+    Sound in whichever order masters hear of it: they wait for the whole in-sync set, which has so
+    many nodes now, and does not shrink below.
+    """
+    wanted = command.min_in_sync
+    if wanted <= state.min_in_sync:
+        return conflict(state, f"min_in_sync is {state.min_in_sync}")
+    if why := why_not_raise(state, wanted):
+        return refused(state, why)
+    goal = state.min_in_sync_goal and max(state.min_in_sync_goal, wanted)
+    return ok(replace(next_revision(state), min_in_sync=wanted, min_in_sync_goal=goal))
+
+
+def why_not_raise(state: ControlState, wanted: int) -> str:
+    """Why so many cannot be asked for; empty: they can."""
+    if wanted > len(state.membership.members):
+        return f"more than the {len(state.membership.members)} members"
+    if any(len(shard.isr) < wanted for shard in state.shards.values()):
+        return "too few copies are in sync"
+    return ""
+
+
+def find_min_in_sync(state: ControlState) -> int:
+    """What `min_in_sync` should become now, of its own accord; 0: it should stay.
+
+    Not where all members would have to be in sync: the first that is down would stop the cluster,
+    and could not leave it.
+    """
+    goal = state.min_in_sync_goal
+    if goal <= state.min_in_sync or state.membership.has_ended:
+        return 0
+    if goal >= len(state.membership.members) or why_not_raise(state, goal):
+        return 0
+    return goal

@@ -70,8 +70,14 @@ class Membership:
             "ids are never used again",
         )
 
-    def why_not(self, members: Members) -> str:  # noqa: PLR0911 - one for each reason
-        """Why these cannot be the next members; empty: they can, as far as is known here."""
+    def why_not(  # noqa: PLR0911 - one for each reason
+        self, members: Members, *, may_grow_from_one: bool
+    ) -> str:
+        """Why these cannot be the next members; empty: they can, as far as is known here.
+
+        `may_grow_from_one`: several nodes may join one at once. They begin with its state as one
+        more would, and nobody else could have anything to say.
+        """
         added = frozenset(members) - frozenset(self.members)
         kept_count = len(members) - len(added)
         again = sorted(added & frozenset(self.former_node_ids))
@@ -86,8 +92,10 @@ class Membership:
             return "two members with one address"
         if len(self.former_node_ids) + len(self.members) > FORMER_COUNT_MAX:
             return "too many members have left"
-        is_one_more = len(added) == 1 and kept_count == len(self.members)
-        if 2 * kept_count <= len(members) and not is_one_more:
+        is_kept = kept_count == len(self.members)
+        is_one_more = len(added) == 1 and is_kept
+        is_from_one = len(self.members) == 1 and is_kept and may_grow_from_one
+        if 2 * kept_count <= len(members) and not (is_one_more or is_from_one):
             return f"{len(added)} new members would outvote {kept_count} that stay"
         return ""
 

@@ -23,7 +23,7 @@ from replication.control_state.access import AccessState, access_data, access_of
 from replication.control_state.membership import Membership, membership_data, membership_of
 
 RULES_FIRST: Final = 1
-CODEC_VERSION: Final = 3
+CODEC_VERSION: Final = 4
 """The newest rules that this code knows; it knows all older ones, too. The state's own
 `codec_version` says which are in force. A command that needs newer ones changes nothing, on a node
 that knows them as on one that does not; so old and new nodes come to the same state until
@@ -148,6 +148,9 @@ class ControlState:
     """Empty before rules 2."""
     membership: Membership = field(default_factory=Membership)
     """Empty before rules 3."""
+    min_in_sync_goal: int = 0
+    """What `min_in_sync` becomes when so many are in sync and there is one more member, of a
+    cluster that has grown from one node; 0: it stays what it is."""
 
     @property
     def is_bootstrapped(self) -> bool:
@@ -189,6 +192,10 @@ class ControlState:
             errors.invariant(all(0 < one < next_id for one in used), "ids are below the next one")
         self.access.check(self.revision)
         self.membership.check()
+        errors.invariant(
+            not self.min_in_sync_goal or self.min_in_sync <= self.min_in_sync_goal,
+            "a goal is not behind",
+        )
         errors.invariant(len(self.remembered) <= REMEMBERED_COUNT_MAX, "the window is bounded")
 
 
@@ -218,6 +225,7 @@ def state_data(state: ControlState, *, with_remembered: bool) -> pb.ControlState
         remembered=[pb.RememberedResult(request_id=key, result=raw) for key, raw in remembered],
         access=access_data(state.access) if state.access.version else None,
         membership=membership_data(state.membership),
+        min_in_sync_goal=state.min_in_sync_goal,
     )
 
 
@@ -260,6 +268,7 @@ def state_of(data: pb.ControlStateData) -> ControlState:
         remembered=MappingProxyType({r.request_id: r.result for r in data.remembered}),
         access=access_of(data.access),
         membership=membership_of(data.membership),
+        min_in_sync_goal=data.min_in_sync_goal,
     )
 
 

@@ -14,8 +14,8 @@ from replication.control_state.commands import apply_command
 from replication.control_state.state import ControlState, decode_state
 from replication.raft.codec import REGULAR
 from replication.raft.generations import find_generation, folder_of
-from replication.raft.journal import JOURNAL, VOTE
-from replication.raft.journal_file import read_entries
+from replication.raft.journal import JOURNAL, VOTE, RaftJournal
+from replication.raft.journal_file import Entry, read_entries
 from replication.raft.snapshot import SnapshotFile
 from replication.raft.vote_file import VoteFile
 from storage.files.disk import Disk, join
@@ -56,7 +56,21 @@ def read_committed(disk: Disk, directory: str, identity: Identity) -> CommittedS
     end = max(committed, applied)
     if not entries[0].index <= applied + 1 or entries[-1].index < committed:
         raise errors.CorruptFile(f"{path} does not fit {snapshots.path}", file=path)
+    state = _folded(state, applied, entries, end)
+    return CommittedState(state, is_all=entries[-1].index <= end)
+
+
+def journal_state(journal: RaftJournal) -> ControlState:
+    """What a journal that was just opened has as committed. Raises IncompatibleFormat."""
+    state, applied = ControlState(), 0
+    if journal.snapshot_file.exists:
+        snapshot = journal.snapshot_file.load()
+        state, applied = decode_state(snapshot.state), snapshot.last.index
+    return _folded(state, applied, journal[:], journal.getRaftCommitIndex())
+
+
+def _folded(state: ControlState, applied: int, entries: list[Entry], end: int) -> ControlState:
     for entry in entries:
         if applied < entry.index <= end and entry.command[:1] == REGULAR:
             state, _ = apply_command(state, entry.command[1:])
-    return CommittedState(state, is_all=entries[-1].index <= end)
+    return state

@@ -42,7 +42,8 @@ class InSyncReplicas:
         self._epoch = epoch
         self.members = members
         self.version = version
-        self._min_in_sync = min_in_sync
+        self.min_in_sync = min_in_sync
+        """Grows with the control plane's."""
         self._requested: frozenset[NodeId] | None = None
 
     @property
@@ -67,9 +68,9 @@ class InSyncReplicas:
             return None
         grown = self.members | caught_up
         wanted = grown - lost - spare
-        if len(wanted) < self._min_in_sync:
+        if len(wanted) < self.min_in_sync:
             wanted = (grown | spare) - lost
-        if len(wanted) < self._min_in_sync:
+        if len(wanted) < self.min_in_sync:
             wanted = grown  # growth may still help; who is lost stays
         if wanted == self.members:
             return None
@@ -104,6 +105,6 @@ class InSyncReplicas:
             ends: durable end of each node's log, as acknowledged in this epoch; absent counts 0.
         """
         invariant(bool(self.members), "somebody is in sync")
-        if len(self.union) < self._min_in_sync:
+        if len(self.union) < self.min_in_sync:
             return 0
         return min(ends.get(node, 0) for node in self.union)

@@ -258,7 +258,7 @@ class Master:
     def low_members(self) -> frozenset[NodeId]:
         """Other nodes whose disks are low, and without which too few would be in sync."""
         low = frozenset(node for node in self.isr.members if self._is_low(node))
-        return low if len(self.isr.members - low) < self._config.min_in_sync else frozenset()
+        return low if len(self.isr.members - low) < self.isr.min_in_sync else frozenset()
 
     def _is_lost(self, node: NodeId, monotonic_ms: float) -> bool:
         progress = self.followers.get(node)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import DISPATCH_TOPIC
 from hourwheel.v1 import consumer_pb2, consumer_pb2_grpc
@@ -16,7 +16,7 @@ from node.tools.backup import command, restore_command
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.audit_runs import errors_of, run_audit
 from tests.support.embedded_node import EmbeddedNode
-from tests.support.eventually import before_the_next_look
+from tests.support.kept_user import add_alice, check_alice
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
 ANSWER_MS: Final = 30_000.0
@@ -24,9 +24,6 @@ ANSWER_MS: Final = 30_000.0
 HOUR_MS: Final = 3_600_000
 SOON_MS: Final = 5_000
 NEW_CLUSTER: Final = "ab" * 16
-ALICE: Final = ("alice", "of alice")
-NOT_YET: Final = (errors.Unavailable, errors.FailedPrecondition)
-"""The cluster does not follow the rules yet that know of users, or this node is not registered."""
 
 
 class Commands:
@@ -63,26 +60,6 @@ async def consume(servers: str, count: int) -> list[bytes]:
                 got.append(one.body)
                 await consumer.ack(one)
     return sorted(got)
-
-
-async def add_alice(servers: str) -> None:
-    """A user with a grant, which counts where access control is on, and is kept where it is off."""
-    async with AsyncAdmin(servers) as admin, asyncio.timeout(60):
-        while True:
-            try:
-                await admin.put_user(*ALICE)
-                break
-            except NOT_YET:
-                await before_the_next_look()
-        await admin.grant("alice", ["publish"], "topic", "ord*")
-
-
-async def check_alice(servers: str) -> None:
-    async with AsyncAdmin(servers, user=("alice", "of mallory")) as mallory:
-        with pytest.raises(errors.Unauthenticated):
-            await mallory.grants()
-    async with AsyncAdmin(servers, user=ALICE) as alice:
-        assert [one.principal for one in await alice.grants()] == ["alice"]
 
 
 async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(

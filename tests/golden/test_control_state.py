@@ -40,3 +40,11 @@ def test_journal_when_read_from_the_golden_file() -> None:
     journal.check()
     access = journal.state.access
     assert (set(access.users), len(access.grants), len(access.quotas)) == ({"shop"}, 2, 1)
+
+
+def test_grown_state_when_read_from_the_golden_file() -> None:
+    raw = golden("control_state_grown")
+    state = decode_state(raw)
+    state.check()
+    assert encode_state(state) == raw
+    assert (state.min_in_sync, state.min_in_sync_goal, state.membership.generation) == (1, 2, 1)

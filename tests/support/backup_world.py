@@ -73,7 +73,7 @@ def give_users(world: ShardWorld, *numbers: int) -> ControlJournal:
     journal = ControlJournal.open(world.disk, CONTROL_ALONE, world.place.identity, NodeId("n"))
     for number in numbers:
         put = pb.PutUserCommand(name=f"user-{number}", secret_hash="#")
-        command = make_command(number.to_bytes(16, "big"), put_user=put)
+        command = make_command(b"user" + number.to_bytes(12, "big"), put_user=put)
         journal.apply([command.SerializeToString(deterministic=True)])
     return journal
 

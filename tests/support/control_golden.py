@@ -9,6 +9,7 @@ from typing import Any, Final
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from replication.control_state.commands import apply_command, make_command
+from replication.control_state.member_commands import GROWING_RULES, next_state
 from replication.control_state.state import ControlState, encode_state
 from replication.standalone.control_journal import JOURNAL, ControlJournal
 from storage.files.file_header import Identity
@@ -102,6 +103,22 @@ def state_of_rules_2() -> bytes:
     return encode_state(state)
 
 
+def grown_state() -> bytes:
+    """A cluster of one that has begun to grow: members and a goal for min_in_sync, rules 4."""
+    members = [
+        pb.MemberData(node_id=f"node-{number}", control_address=f"c:{number}") for number in (1, 2)
+    ]
+    grown = _encoded(
+        {"set_rules": pb.SetRulesCommand(rules=GROWING_RULES)},
+        {"note_members": pb.NoteMembersCommand(members=members[:1])},
+        {"change_members": pb.ChangeMembersCommand(members=members)},
+    )
+    state = ControlState(cluster_id=CLUSTER_ID, min_in_sync=1)
+    for command in grown:
+        state, _ = apply_command(state, command)
+    return encode_state(next_state(state))
+
+
 def journal_of_one() -> bytes:
     """Of a node alone: what it begins with, and the commands of rules 2."""
     disk = SimulatedDisk()
@@ -114,6 +131,7 @@ def journal_of_one() -> bytes:
 BUILDERS: Final = {
     "control_state_rules_2": state_of_rules_2,
     "control_journal_rules_2": journal_of_one,
+    "control_state_grown": grown_state,
 }
 
 

@@ -154,7 +154,7 @@ class MemberNode:
         self.dialer = Dialer(self.trust, world.addresses)
         self.member = build_member(
             opened,
-            open_epoch_seen(place),
+            open_epoch_seen(opened, self.node),
             ReplicaIdentity(self.node, control.boots[self.node].hex(), self.cluster_id, NODES),
             replication_config(CONFIG.cluster),
             MemberPorts(self.time, control.port(self.node), self.dialer, self.guard, self.failure),

@@ -84,10 +84,14 @@ class ReplicaWorld:
         isr: str = "abc",
         version: int = 0,
         monotonic_ms: float = 1.0,
+        min_in_sync: int = 0,
     ) -> None:
         """The control plane's word."""
         self.replica.on_assignment(
-            Assignment(Epoch(epoch), master, frozenset(map(NodeId, isr)), version or epoch),
+            Assignment(
+                *(Epoch(epoch), master, frozenset(map(NodeId, isr)), version or epoch),
+                min_in_sync=min_in_sync,
+            ),
             monotonic_ms,
         )
 

@@ -23,7 +23,7 @@ CONTROL_OUTCOME_UNKNOWN_VERSION: ControlOutcome
 CONTROL_OUTCOME_GENERATION_ENDED: ControlOutcome
 
 class ControlCommand(_message.Message):
-    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended", "set_rules", "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota", "set_access_control", "batch", "note_members", "change_members", "change_replicas")
+    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended", "set_rules", "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota", "set_access_control", "batch", "note_members", "change_members", "change_replicas", "raise_min_in_sync")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NOOP_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class ControlCommand(_message.Message):
     NOTE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CHANGE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CHANGE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    RAISE_MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     request_id: bytes
     noop: NoopCommand
@@ -72,7 +73,8 @@ class ControlCommand(_message.Message):
     note_members: NoteMembersCommand
     change_members: ChangeMembersCommand
     change_replicas: ChangeReplicasCommand
-    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ..., set_rules: _Optional[_Union[SetRulesCommand, _Mapping]] = ..., put_user: _Optional[_Union[PutUserCommand, _Mapping]] = ..., delete_user: _Optional[_Union[DeleteUserCommand, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrantCommand, _Mapping]] = ..., delete_grant: _Optional[_Union[DeleteGrantCommand, _Mapping]] = ..., put_quota: _Optional[_Union[PutQuotaCommand, _Mapping]] = ..., delete_quota: _Optional[_Union[DeleteQuotaCommand, _Mapping]] = ..., set_access_control: _Optional[_Union[SetAccessControlCommand, _Mapping]] = ..., batch: _Optional[_Union[BatchCommand, _Mapping]] = ..., note_members: _Optional[_Union[NoteMembersCommand, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembersCommand, _Mapping]] = ..., change_replicas: _Optional[_Union[ChangeReplicasCommand, _Mapping]] = ...) -> None: ...
+    raise_min_in_sync: RaiseMinInSyncCommand
+    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ..., set_rules: _Optional[_Union[SetRulesCommand, _Mapping]] = ..., put_user: _Optional[_Union[PutUserCommand, _Mapping]] = ..., delete_user: _Optional[_Union[DeleteUserCommand, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrantCommand, _Mapping]] = ..., delete_grant: _Optional[_Union[DeleteGrantCommand, _Mapping]] = ..., put_quota: _Optional[_Union[PutQuotaCommand, _Mapping]] = ..., delete_quota: _Optional[_Union[DeleteQuotaCommand, _Mapping]] = ..., set_access_control: _Optional[_Union[SetAccessControlCommand, _Mapping]] = ..., batch: _Optional[_Union[BatchCommand, _Mapping]] = ..., note_members: _Optional[_Union[NoteMembersCommand, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembersCommand, _Mapping]] = ..., change_replicas: _Optional[_Union[ChangeReplicasCommand, _Mapping]] = ..., raise_min_in_sync: _Optional[_Union[RaiseMinInSyncCommand, _Mapping]] = ...) -> None: ...
 
 class NoopCommand(_message.Message):
     __slots__ = ()
@@ -316,6 +318,12 @@ class ChangeReplicasCommand(_message.Message):
     node_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., expected_version: _Optional[int] = ..., node_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class RaiseMinInSyncCommand(_message.Message):
+    __slots__ = ("min_in_sync",)
+    MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    min_in_sync: int
+    def __init__(self, min_in_sync: _Optional[int] = ...) -> None: ...
+
 class ControlResult(_message.Message):
     __slots__ = ("outcome", "reason", "version", "epoch", "object_id", "revision", "results")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -335,7 +343,7 @@ class ControlResult(_message.Message):
     def __init__(self, outcome: _Optional[_Union[ControlOutcome, str]] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., object_id: _Optional[int] = ..., revision: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ControlResult, _Mapping]]] = ...) -> None: ...
 
 class ControlStateData(_message.Message):
-    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered", "access", "membership")
+    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered", "access", "membership", "min_in_sync_goal")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
@@ -349,6 +357,7 @@ class ControlStateData(_message.Message):
     REMEMBERED_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
+    MIN_IN_SYNC_GOAL_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     cluster_id: bytes
     min_in_sync: int
@@ -362,7 +371,8 @@ class ControlStateData(_message.Message):
     remembered: _containers.RepeatedCompositeFieldContainer[RememberedResult]
     access: AccessData
     membership: MembershipData
-    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ..., access: _Optional[_Union[AccessData, _Mapping]] = ..., membership: _Optional[_Union[MembershipData, _Mapping]] = ...) -> None: ...
+    min_in_sync_goal: int
+    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ..., access: _Optional[_Union[AccessData, _Mapping]] = ..., membership: _Optional[_Union[MembershipData, _Mapping]] = ..., min_in_sync_goal: _Optional[int] = ...) -> None: ...
 
 class MembershipData(_message.Message):
     __slots__ = ("generation", "members", "former_node_ids", "next_members")

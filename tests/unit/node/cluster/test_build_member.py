@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from hourwheel.types import Epoch, NodeId, ShardId
-from node.cluster.member import targets_of
+from hourwheel.types import Epoch, NodeId, Offset, ShardId
+from node.cluster.member import min_in_sync_of, targets_of
 from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.cluster import ClusterSection
 from node.config.model import NodeConfig
 from node.shard.checkpoint import ShardPlace
+from node.shard.recovery import ShardConfig, open_shard
 from replication.control_state.membership import Membership
 from replication.control_state.state import ControlState, NodeInfo, ShardInfo
-from replication.rules.epoch_store import EPOCH_SEEN
+from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 from tests.support import member_world
@@ -21,6 +22,7 @@ from tests.support.eventually import until
 from tests.support.member_world import LEASE_MS, MemberWorld
 
 IDENTITY = Identity(bytes(range(16)), 0)
+N1 = NodeId("n1")
 
 
 def test_rules_are_as_configured() -> None:
@@ -31,15 +33,32 @@ def test_rules_are_as_configured() -> None:
 
 def test_epoch_that_was_seen_is_kept(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
-    disk.make_dir("shard-0")
-    place = ShardPlace(disk, "shard-0", IDENTITY)
-    open_epoch_seen(place).note(7, "n2")
-    again = open_epoch_seen(place)
+    opened = open_shard(ShardPlace(disk, "shard-0", IDENTITY), ShardConfig(has_peers=True))
+    open_epoch_seen(opened, N1).note(7, "n2")
+    again = open_epoch_seen(opened, N1)
     assert (again.epoch, again.master) == (7, "n2")
+    opened.epochs.append(Epoch(7), Offset(0), log_start_offset=0)
+    assert open_epoch_seen(opened, N1).master == "n2"
     file = tmp_path / "shard-0" / EPOCH_SEEN
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(errors.CorruptFile):
-        open_epoch_seen(place)
+        open_epoch_seen(opened, N1)
+
+
+def test_epochs_of_a_node_that_was_alone_were_its_own(tmp_path: Path) -> None:
+    place = ShardPlace(RealDisk(tmp_path), "shard-0", IDENTITY)
+    opened = open_shard(place, ShardConfig())
+    opened.epochs.append(Epoch(3), Offset(0), log_start_offset=0)
+    assert open_epoch_seen(opened, N1).epoch == 3
+    again = EpochStore.open(place.disk, place.under(EPOCH_SEEN), IDENTITY)
+    assert (again.epoch, again.master) == (3, N1)
+
+
+def test_more_of_configured_and_agreed_upon_have_to_be_in_sync() -> None:
+    state = ControlState(min_in_sync=2)
+    assert [min_in_sync_of(state, one) for one in (1, 2, 3)] == [2, 2, 3]
+    grown = ControlState(min_in_sync=1, min_in_sync_goal=2)
+    assert [min_in_sync_of(grown, one) for one in (1, 2, 3)] == [1, 1, 1]
 
 
 async def test_new_node_has_promised_nothing_and_an_old_one_a_whole_lease(tmp_path: Path) -> None:

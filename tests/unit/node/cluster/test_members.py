@@ -35,7 +35,7 @@ class World:
             state=world.state, heard_ms={"n2": self.now_ms - 500, "n3": self.now_ms - 5_000}
         )
         self.listening = {"h:4", "h:5"}
-        self.is_slow = self.is_alone = False
+        self.is_slow = False
 
     @property
     def members(self) -> MemberAdministration:
@@ -46,7 +46,6 @@ class World:
             self.propose,
             monotonic_ms=lambda: self.now_ms,
             silent_ms=1_000.0,
-            is_alone=self.is_alone,
             reaches=self.reaches,
             change_s=0.05,
         )
@@ -147,15 +146,6 @@ async def test_change_is_refused_where_too_few_replicas_would_stay_for_a_lease()
 async def test_new_nodes_admit_each_other_and_lost_ones_go() -> None:
     world = FiveWorld()
     assert await world.members.change({"n6": "h:6", "n7": "h:7"}, ["n2", "n4"], None) == 1  # type: ignore[dict-item,list-item]
-
-
-async def test_node_that_takes_itself_for_alone_takes_nobody() -> None:
-    """It would go on to commit by itself, and never ask for another replica."""
-    world = World()
-    world.is_alone = True
-    with pytest.raises(errors.FailedPrecondition, match="does not grow from one node"):
-        await world.members.change({"n4": "h:4"}, ["n3"], None)  # type: ignore[dict-item,list-item]
-    assert await world.members.change({}, ["n3"], None) == 1  # type: ignore[list-item]
 
 
 async def test_state_has_the_last_word() -> None:

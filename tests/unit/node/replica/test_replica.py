@@ -11,7 +11,8 @@ from hourwheel.errors import NotFollowed
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.internal.v1.replication_pb2 import FollowerHello
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
-from node.replica.effects import Role
+from hourwheel.types import NodeId
+from node.replica.effects import ReplicaIdentity, Role
 from tests.support.replica_world import (
     START_MS,
     ReplicaWorld,
@@ -20,6 +21,8 @@ from tests.support.replica_world import (
     send,
     sync,
 )
+
+A, B = NodeId("a"), NodeId("b")
 
 
 def configure(world: ReplicaWorld, number: int, token: object = None) -> None:
@@ -230,3 +233,26 @@ def test_node_alone_waits_for_its_own_write() -> None:
     alone.assign(2, "a", isr="a")
     alone.replica.step(60_000.0)
     assert (alone.kinds(), alone.replica.is_elected) == ([], True)
+
+
+def test_node_of_one_with_a_control_plane_needs_more_when_that_says_so() -> None:
+    """Its configuration names nobody else; the control plane does, later."""
+    world = ReplicaWorld(A, members=(A,))
+    world.assign(1, A, isr="a", min_in_sync=1)
+    world.replica.step(1.0)
+    world.write()
+    rules = world.replica.rules
+    assert rules is not None
+    assert rules.is_begun
+    before = rules.high_watermark
+    world.assign(1, A, isr="a", version=2, min_in_sync=2)
+    assert rules.isr.min_in_sync == 2
+    assert rules.isr.high_watermark({A: before + 1}) == 0
+    world.assign(1, A, isr="a", version=3, min_in_sync=1)
+    assert rules.isr.min_in_sync == 2, "what came late lowers nothing"
+
+
+def test_who_has_a_control_plane_is_never_alone() -> None:
+    assert ReplicaIdentity(A, "1", bytes(16), (A,)).is_alone
+    assert not ReplicaIdentity(A, "1", bytes(16), (A,), has_control_plane=True).is_alone
+    assert not ReplicaIdentity(A, "1", bytes(16), (A, B)).is_alone

@@ -1,9 +1,11 @@
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
 from replication.control_state.election import (
     LOG_STEP_BYTES,
     Decision,
@@ -11,6 +13,7 @@ from replication.control_state.election import (
     HeardReport,
     decide,
 )
+from replication.control_state.membership import Membership
 from replication.control_state.state import CODEC_VERSION, ControlState, Member
 from tests.support.control_commands import NODE_IDS, StateWorld, boot, register
 
@@ -288,3 +291,12 @@ def test_newer_rules_are_proposed_when_every_control_process_knows_them(world: S
     old.rules = CODEC_VERSION
     world.ok(set_rules=pb.SetRulesCommand(rules=CODEC_VERSION))
     assert decide(replace(asked, state=world.state), NOW_MS).rules == 0
+
+
+def test_min_in_sync_is_raised_by_who_leads_when_the_copies_are_there(world: StateWorld) -> None:
+    members = Membership(1, MappingProxyType({NodeId(one): f"{one}:1" for one in NODE_IDS}))
+    state = replace(world.state, min_in_sync=1, min_in_sync_goal=2, membership=members)
+    asked = view(state, all_well())
+    assert decide(asked, NOW_MS).min_in_sync == 2
+    assert decide(replace(asked, is_leading=False), NOW_MS).min_in_sync == 0
+    assert decide(replace(asked, state=replace(state, min_in_sync=2)), NOW_MS).min_in_sync == 0

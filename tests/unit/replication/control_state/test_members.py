@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel.internal.v1 import control_pb2 as pb
 from replication.control_state.commands import apply_command
-from replication.control_state.member_commands import next_state
+from replication.control_state.member_commands import find_min_in_sync, next_state
 from replication.control_state.membership import MEMBER_COUNT_MAX
 from replication.control_state.state import CODEC_VERSION, decode_state, encode_state
 from tests.support.control_commands import StateWorld, boot, register
@@ -228,3 +228,79 @@ def test_command_before_the_stop_sign_has_its_answer_in_the_next_generation(
     begin_next(world)
     assert world.apply(raw) == first
     assert world.apply(late).outcome == OK, "what came behind the stop-sign was never applied"
+
+
+def raise_to(count: int) -> pb.RaiseMinInSyncCommand:
+    return pb.RaiseMinInSyncCommand(min_in_sync=count)
+
+
+def one_node(rules: int = CODEC_VERSION) -> StateWorld:
+    """A cluster of one, which is its master."""
+    world = StateWorld()
+    world.ok(
+        bootstrap=pb.BootstrapCommand(
+            cluster_id=b"c" * 16, min_in_sync=1, shard_count=1, node_ids=["n1"]
+        )
+    )
+    world.ok(register_node=register("n1", boot(1)))
+    world.ok(set_rules=pb.SetRulesCommand(rules=rules))
+    world.ok(note_members=pb.NoteMembersCommand(members=data(["n1"])))
+    world.elect(1)
+    return world
+
+
+def test_one_node_grows_to_three_and_asks_for_two_copies_when_they_are_there() -> None:
+    world = one_node()
+    world.ok(change_members=change(0, "n1", "n2", "n3"))
+    assert find_min_in_sync(world.state) == 0
+    begin_next(world)
+    assert (world.state.min_in_sync, world.state.min_in_sync_goal) == (1, 2)
+    for number in (2, 3):
+        world.ok(register_node=register(f"n{number}", boot(number)))
+    assert world.do(raise_min_in_sync=raise_to(2)).reason == "too few copies are in sync"
+    world.ok(change_replicas=replicas(world, "n1", "n2"))
+    assert find_min_in_sync(world.state) == 0
+    set_isr(world, 1, 2)
+    assert find_min_in_sync(world.state) == 2
+    assert decode_state(encode_state(world.state)) == world.state
+    world.ok(raise_min_in_sync=raise_to(2))
+    assert (world.state.min_in_sync, find_min_in_sync(world.state)) == (2, 0)
+    assert world.do(raise_min_in_sync=raise_to(2)).outcome == CONFLICT
+    assert world.do(raise_min_in_sync=raise_to(4)).reason == "more than the 3 members"
+    assert world.change_isr(1).reason == "never below min_in_sync, 2"
+
+
+def test_two_nodes_are_not_held_to_two_copies_of_their_own_accord() -> None:
+    """The first that is down would stop them, and could not be removed."""
+    world = one_node()
+    world.ok(change_members=change(0, "n1", "n2"))
+    begin_next(world)
+    world.ok(register_node=register("n2", boot(2)))
+    world.ok(change_replicas=replicas(world, "n1", "n2"))
+    set_isr(world, 1, 2)
+    assert find_min_in_sync(world.state) == 0
+    world.ok(raise_min_in_sync=raise_to(2))
+
+
+def test_older_rules_know_none_of_that() -> None:
+    world = one_node(rules=3)
+    outvoted = world.do(change_members=change(0, "n1", "n2", "n3"))
+    assert (outvoted.outcome, "would outvote" in outvoted.reason) == (REFUSED, True)
+    assert world.do(raise_min_in_sync=raise_to(2)).outcome == pb.CONTROL_OUTCOME_UNKNOWN_VERSION
+    world.ok(change_members=change(0, "n1", "n2"))
+    begin_next(world)
+    assert world.state.min_in_sync_goal == 0
+
+
+def test_one_node_is_not_replaced_by_others() -> None:
+    refused = one_node().do(change_members=change(0, "n2", "n3", "n4"))
+    assert (refused.outcome, "would outvote" in refused.reason) == (REFUSED, True)
+
+
+def test_goal_of_a_cluster_that_never_was_one_node_is_none(world: StateWorld) -> None:
+    set_isr(world, 1, 2, 3)
+    world.ok(change_members=change(0, "n1", "n2", "n3", "n4", "n5"))
+    begin_next(world)
+    assert (world.state.min_in_sync_goal, find_min_in_sync(world.state)) == (0, 0)
+    world.ok(raise_min_in_sync=raise_to(3))
+    assert (world.state.min_in_sync, world.state.min_in_sync_goal) == (3, 0)

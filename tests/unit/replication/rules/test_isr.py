@@ -132,3 +132,10 @@ def test_I7_next_change_stays_asked_for_when_the_former_ones_refusal_comes_late(
     assert isr.plan(names(""), names("c")) == IsrChange(1, 6, ("a", "b", "c"))
     isr.on_refused(former)
     assert hear(isr) == "abc"
+
+
+def test_I7_nothing_is_committed_any_more_when_the_minimum_was_raised_above_the_set() -> None:  # noqa: N802
+    isr = make("a", min_in_sync=1)
+    assert isr.high_watermark({"a": 9}) == 9
+    isr.min_in_sync = 2
+    assert isr.high_watermark({"a": 9}) == 0

@@ -1,0 +1,145 @@
+"""A node alone becomes three real ones: messages, users and ids stay when it is gone."""
+
+import asyncio
+import sys
+import tomllib
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel.outcomes import RescheduleOutcome
+from hourwheel.types import NodeId
+from node.config.checks import cluster_nodes
+from node.tools.local_cluster.nodes import LocalCluster, LocalNode, toml_of
+from tests.support.audit_runs import errors_of, run_audit
+from tests.support.cluster_load import TOPIC
+from tests.support.eventually import until_told
+from tests.support.kept_user import add_alice, check_alice
+
+HOUR_MS: Final = 3_600_000
+COUNT: Final = 300
+SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
+_NEEDED: Final = 'hourwheel_min_in_sync_replicas{shard="0"} '
+
+
+def rewrite(file: Path, **cluster: Any) -> LocalNode:
+    """The node of a configuration with other keys in [cluster]; without any it is alone."""
+    sections = tomllib.loads(file.read_text())
+    section = {**sections.pop("cluster"), **cluster} if cluster else {}
+    to = file if cluster else file.with_name("alone.toml")
+    to.write_text(toml_of({**sections, "cluster": section} if section else _without(sections)))
+    return LocalNode(to)
+
+
+def _without(sections: dict[str, Any]) -> dict[str, Any]:
+    return {name: keys for name, keys in sections.items() if name != "cluster"}
+
+
+async def promote(file: Path) -> tuple[int, str]:
+    """Exit code and what is said, of the command as a person types it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hourwheel.cli", "members", "promote", "--config", str(file)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+async def min_in_sync(node: LocalNode) -> int:
+    """As a node's metrics have it."""
+
+    def read() -> str:
+        with urllib.request.urlopen(f"http://{node.metrics_address}/metrics") as answer:
+            return str(answer.read().decode())
+
+    lines = (await asyncio.to_thread(read)).splitlines()
+    (found,) = (one for one in lines if one.startswith(_NEEDED))
+    return int(float(found.removeprefix(_NEEDED)))
+
+
+async def receive_all(servers: str, count: int) -> list[bytes]:
+    """Bodies of so many messages, and of whatever else is there by then."""
+    got: list[bytes] = []
+    async with (
+        AsyncConsumer(servers, group="late", topic=TOPIC) as consumer,
+        asyncio.timeout(120),
+    ):
+        while len(got) < count:
+            for one in await consumer.receive(100):
+                got.append(one.body)
+                await consumer.ack(one)
+    return got
+
+
+async def grow(cluster: LocalCluster, cluster_id: str) -> None:
+    """The first node is the only member; the others join it, and have all that it has."""
+    first, *others = cluster.nodes
+    assert await min_in_sync(first) == 1
+    async with AsyncAdmin(cluster.servers) as admin:
+        found = await admin.members()
+        assert [one.node_id for one in found.members] == [first.node_id]
+        assert found.cluster_id == cluster_id
+        nodes = cluster_nodes(first.config.cluster.nodes)
+        coming = {NodeId(one.node_id): nodes[one.node_id].control for one in others}
+        assert await admin.change_members(coming, []) == 2
+
+        async def has_copies() -> bool:
+            found = await admin.members()
+            are_in_sync = [one.is_in_sync for one in found.members]
+            return are_in_sync == [True] * 3 and not found.is_changing
+
+        await until_told(has_copies)
+
+        async def is_raised() -> bool:
+            return await min_in_sync(first) == 2
+
+        await until_told(is_raised)
+
+
+async def test_node_alone_grows_into_three_and_is_not_needed_any_more(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, 3, values=SMALL)
+    files = [one.config_file for one in cluster.nodes]
+    pending = [b"%d" % number for number in range(COUNT)]
+    alone = rewrite(files[0])
+    async with alone:
+        async with AsyncProducer(alone.address) as producer:
+            sent = await producer.publish_many(
+                TOPIC, [Message(one, delay_ms=HOUR_MS) for one in pending]
+            )
+            await producer.publish_many(TOPIC, [Message(b"before")])
+        await add_alice(alone.address)
+        code, said = await promote(files[0])
+        assert code == 1, "it runs"
+    code, said = await promote(alone.config_file)
+    assert (code, "no cluster.nodes" in said) == (1, True), said
+    code, said = await promote(files[0])
+    assert (code, "cluster.id = '" in said) == (1, True), said
+    cluster_id = said.split("'")[1]
+
+    first = rewrite(files[0], id=cluster_id)
+    others = [rewrite(one, id=cluster_id, join=True) for one in files[1:]]
+    code, said = await promote(files[0])
+    assert (code, "with 1 users and 1 grants" in said) == (0, True), said
+    code, said = await promote(files[0])
+    assert (code, "already" in said) == (0, True), said
+
+    cluster = LocalCluster(tmp_path, 3)
+    async with cluster:
+        async with AsyncProducer(first.address) as producer:
+            await producer.publish_many(TOPIC, [Message(b"one copy")])
+        await check_alice(first.address)
+        await grow(cluster, cluster_id)
+        await cluster.kill_node(0)
+        await cluster.wait_for_master(in_sync=2)
+        rest = ",".join(one.address for one in others)
+        for one in others:
+            await check_alice(one.address)
+        async with AsyncProducer(rest) as producer:
+            moved = await producer.reschedule_many(sent, delay_ms=0)
+            assert {one.outcome for one in moved} == {RescheduleOutcome.RESCHEDULED}
+            await producer.publish_many(TOPIC, [Message(b"after")])
+        got = await receive_all(rest, COUNT + 3)
+        assert sorted(got) == sorted([*pending, b"before", b"one copy", b"after"])
+    assert errors_of(run_audit(*(one.config.node.data_directory for one in others))) == []

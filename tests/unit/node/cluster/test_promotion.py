@@ -1,0 +1,132 @@
+"""A node alone is that, or the first node of a cluster with all it had, wherever the power goes."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
+from node.cluster.promotion import finish_promotion, promote
+from node.cluster.restored_control import write_restored
+from node.shard.node_meta import CONTROL, CONTROL_ALONE, is_promoted, open_node_meta
+from replication.control_state.commands import make_command
+from replication.control_state.state import ControlState, decode_state
+from replication.raft.journal import RaftJournal
+from replication.standalone.control_journal import ControlJournal
+from storage.files.file_header import Identity
+from tests.sim.disk import SimulatedDisk
+from tests.support.every_step import EveryStepDisk, lose_power_at_every_step
+
+ME = NodeId("a")
+ADDRESS = "host:7403"
+
+
+def identity_of(disk: SimulatedDisk) -> Identity:
+    return Identity(open_node_meta(disk, ME).cluster_id, 0)
+
+
+def lived(disk: SimulatedDisk, *users: str) -> Identity:
+    """A node alone with users."""
+    identity = identity_of(disk)
+    journal = ControlJournal.open(disk, CONTROL_ALONE, identity, ME)
+    for number, name in enumerate(users):
+        put = pb.PutUserCommand(name=name, secret_hash="#")
+        command = make_command(b"user" + number.to_bytes(12, "big"), put_user=put)
+        journal.apply([command.SerializeToString()])
+    journal.close()
+    return identity
+
+
+def begun(disk: SimulatedDisk, identity: Identity) -> ControlState:
+    """What the cluster begins with."""
+    journal = RaftJournal.open(disk, f"{CONTROL}/generation-0000000001", identity, ME)
+    state = decode_state(journal.snapshot_file.load().state)
+    state.check()
+    return state
+
+
+@pytest.mark.parametrize("users", [(), ("alice", "bob")])
+def test_cluster_begins_with_what_the_node_had(users: tuple[str, ...]) -> None:
+    disk = SimulatedDisk()
+    identity = lived(disk, *users)
+    first = promote(disk, identity, ME, ADDRESS)
+    assert first == begun(disk, identity)
+    assert set(first.access.users) == set(users)
+    assert (first.membership.generation, dict(first.membership.members)) == (1, {ME: ADDRESS})
+    assert (first.min_in_sync, first.min_in_sync_goal) == (1, 2)
+    assert first.shards[0].replicas == (ME,)
+    assert not disk.exists(CONTROL_ALONE)
+    assert open_node_meta(disk, ME, identity.cluster_id).cluster_id == identity.cluster_id
+    with pytest.raises(errors.ForeignDirectory, match=r"cluster\.nodes is empty"):
+        open_node_meta(disk, ME)
+    assert promote(disk, identity, ME, ADDRESS) is None
+
+
+def test_users_of_a_restore_before_the_first_start_are_taken_along() -> None:
+    disk, other = SimulatedDisk(), SimulatedDisk()
+    identity = identity_of(disk)
+    journal = ControlJournal.open(other, CONTROL_ALONE, lived(other, "alice"), ME)
+    write_restored(disk, identity, journal.state)
+    promote(disk, identity, ME, ADDRESS)
+    assert set(begun(disk, identity).access.users) == {"alice"}
+
+
+def test_directory_of_a_cluster_is_refused() -> None:
+    disk = SimulatedDisk()
+    identity = lived(disk)
+    disk.make_dir(CONTROL)
+    with pytest.raises(errors.FailedPrecondition, match="belongs to a node of a cluster"):
+        promote(disk, identity, ME, ADDRESS)
+    finish_promotion(disk)
+    assert disk.exists(CONTROL)
+
+
+def test_without_room_the_node_stays_alone() -> None:
+    disk = SimulatedDisk()
+    identity = lived(disk, "alice")
+    disk.capacity_bytes = disk.used_bytes("") + 4_096
+    with pytest.raises(errors.DiskFull):
+        promote(disk, identity, ME, ADDRESS)
+    assert not is_promoted(disk)
+    assert open_node_meta(disk, ME).node_id == ME
+    assert set(ControlJournal.open(disk, CONTROL_ALONE, identity, ME).state.access.users) == {
+        "alice"
+    }
+
+
+def test_promotion_that_loses_power_at_any_step_is_not_halved() -> None:
+    """Before it and behind it all users are known to whichever starts; the other one is refused."""
+    worlds: list[tuple[SimulatedDisk, Identity]] = []
+    ends = set()
+
+    def prepare(disk: EveryStepDisk) -> Callable[[], object]:
+        identity = lived(disk, "alice")
+        worlds.append((disk, identity))
+        return lambda: promote(disk, identity, ME, ADDRESS)
+
+    def check(rng: Random) -> None:
+        disk, identity = worlds[-1]
+        disk.crash(rng)
+        if is_promoted(disk):
+            assert set(begun(disk, identity).access.users) == {"alice"}
+            open_node_meta(disk, ME, identity.cluster_id)
+            with pytest.raises(errors.ForeignDirectory):
+                open_node_meta(disk, ME)
+            ends.add("a cluster's")
+        else:
+            open_node_meta(disk, ME)
+            with pytest.raises(errors.ForeignDirectory, match="members promote"):
+                open_node_meta(disk, ME, identity.cluster_id)
+            journal = ControlJournal.open(disk, CONTROL_ALONE, identity, ME)
+            assert set(journal.state.access.users) == {"alice"}
+            journal.close()
+            ends.add("alone")
+        promote(disk, identity, ME, ADDRESS)
+        assert set(begun(disk, identity).access.users) == {"alice"}
+        assert not disk.exists(CONTROL_ALONE)
+        assert not disk.exists(f"{CONTROL}.new")
+
+    assert lose_power_at_every_step(prepare, check) > 20
+    assert ends == {"alone", "a cluster's"}

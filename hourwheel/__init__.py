@@ -4,6 +4,7 @@ This package is what other programs import: the vocabulary, the formats on the w
 the client. The server's rooms (`storage`, `timewheel`, `node`, ...) import it; it imports none of
 them.
 
+    from hourwheel import App                                      # handlers, run by workers
     from hourwheel import Consumer, Message, Producer              # blocking
     from hourwheel import AsyncConsumer, AsyncProducer, Message    # asyncio
 
@@ -37,11 +38,15 @@ if TYPE_CHECKING:
     )
     from hourwheel.transport.access import Tls
     from hourwheel.transport.channel import Channel
+    from hourwheel.workers.app import App
+    from hourwheel.workers.handler import MessageContext
+    from hourwheel.workers.results import Retry
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "App",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
@@ -55,6 +60,7 @@ __all__ = [
     "GeneSpec",
     "HourwheelError",
     "Message",
+    "MessageContext",
     "MessageId",
     "MessageMeta",
     "MessageState",
@@ -63,6 +69,7 @@ __all__ = [
     "ReceivedBatch",
     "ReceivedMessage",
     "RescheduleOutcome",
+    "Retry",
     "RetryPreset",
     "Sql",
     "Tags",
@@ -71,6 +78,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "client.blocking",
+    "App": "workers.app",
     "AsyncAdmin": "client.admin",
     "AsyncConsumer": "client.consumer",
     "AsyncProducer": "client.producer",
@@ -83,6 +91,7 @@ _HOMES = {
     "GeneSpec": "formats.tag_gene",
     "HourwheelError": "errors",
     "Message": "client.message",
+    "MessageContext": "workers.handler",
     "MessageId": "formats.message_id",
     "MessageMeta": "formats.meta",
     "DeadLetterReason": "outcomes",
@@ -92,6 +101,7 @@ _HOMES = {
     "ReceivedBatch": "client.message",
     "ReceivedMessage": "client.message",
     "RescheduleOutcome": "outcomes",
+    "Retry": "workers.results",
     "RetryPreset": "delay_levels",
     "Sql": "filter_language.inputs",
     "Tags": "filter_language.inputs",

@@ -19,6 +19,7 @@ from hourwheel.cli import (
     reschedule,
     server_commands,
     wheel,
+    worker,
 )
 from hourwheel.cli.access import (
     CURRENT,
@@ -58,6 +59,7 @@ app.command()(cluster.status)
 app.command()(cluster.transfer)
 app.command()(cluster.drain)
 app.command()(wheel.wheel)
+app.command()(worker.worker)
 app.command()(top)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.node)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(

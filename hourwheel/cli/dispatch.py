@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 
 from hourwheel import errors
-from hourwheel.cli.due_time import When
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import Json, Server, Yes, run_with_admin, when_option
 from hourwheel.cli.output import Output
 from hourwheel.cli.pending import instants_of
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.due_time import When
 from hourwheel.transport.channel import SERVER_DEFAULT
 from hourwheel.types import DISPATCH_TOPIC
 

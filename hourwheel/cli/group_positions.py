@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.due_time import When
 from hourwheel.cli.options import Json, Server, Yes, run_with_admin, when_option
 from hourwheel.cli.output import Output
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.due_time import When
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 _Group = Annotated[str, typer.Argument(help="The consumer group.")]

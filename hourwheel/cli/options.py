@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from hourwheel.cli.access import current_access
-from hourwheel.cli.due_time import Retries, When, parse_duration_ms, parse_retries, parse_when
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.output import Output, run
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.due_time import Retries, When, parse_duration_ms, parse_retries, parse_when
 from hourwheel.errors import InvalidArgument, InvalidDueTime
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel

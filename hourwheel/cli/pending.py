@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 import typer
 
-from hourwheel.cli.due_time import When
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.lookup import list_by_key
 from hourwheel.cli.options import (
@@ -20,6 +19,7 @@ from hourwheel.cli.options import (
 from hourwheel.cli.output import Output, format_instant
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.pending import PAGE_SIZE, PendingCancelled, PendingMessage
+from hourwheel.due_time import When
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.transport.channel import SERVER_DEFAULT
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any, BinaryIO, Final
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hourwheel.cli.due_time import When, parse_when
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, connect, when_option
 from hourwheel.cli.output import Output, format_duration, format_instant, run
@@ -24,6 +23,7 @@ from hourwheel.client.message import Message
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.clock import SystemClock
+from hourwheel.due_time import When, parse_when
 from hourwheel.errors import HourwheelError, InvalidArgument
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import CancelOutcome

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli.due_time import When
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import Json, Server, connect, when_option
 from hourwheel.cli.output import Output, format_instant, run
 from hourwheel.cli.publish import STANDARD_INPUT
 from hourwheel.client.changes.rescheduling import NewTimes, reschedule_keys, reschedule_many
+from hourwheel.due_time import When
 from hourwheel.outcomes import RescheduleOutcome
 from hourwheel.transport.channel import SERVER_DEFAULT
 

@@ -4,11 +4,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from hourwheel.cli.due_time import When
 from hourwheel.cli.options import Json, Server, duration_option, run_with_admin, when_option
 from hourwheel.cli.output import Output, format_duration, format_instant
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.wheel import DueRange, WheelDescription
+from hourwheel.due_time import When
 from hourwheel.limits import WHEEL_BOUND_COUNT_MAX
 from hourwheel.transport.channel import SERVER_DEFAULT
 

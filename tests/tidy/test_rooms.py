@@ -41,8 +41,9 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
 }
 """Module that is imported -> distribution that must be declared for it."""
 
-CLI: Final = "hourwheel/cli"
-"""What only the command line imports: it may use the `cli` extra."""
+CLI: Final = ("hourwheel/cli", "hourwheel/due_time.py")
+"""What only the command line and programs with the extra `workers`, which has it, import: it may
+use the `cli` extra."""
 
 FILTERS: Final = tuple(f"hourwheel/filter_language/{name}" for name in ("grammar", "sql", "tags"))
 """Of what reads filters, which a program may be without: it may use the `filters` extra."""

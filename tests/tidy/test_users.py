@@ -22,6 +22,7 @@ ALLOWED: Final = {
         "trimmed_unacked",
         "principal_method",
     ),
+    "what handlers of users call": ("publish_async",),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),
     "what the harness of chaos lends to tests of real clusters": ("QUICK_MIX",),
     "what a state machine says of itself: only its effects are for the product": ("trouble_at",),

@@ -225,5 +225,6 @@ _SHOW: Final[dict[FileType, Callable[[ShardFiles, FileHeader, InspectOptions, Re
     FileType.RAFT_META: _raft,
     FileType.RAFT_VOTE: _raft,
     FileType.RAFT_SNAPSHOT: _raft,
+    FileType.CONTROL_STATE: _raft,
 }
 assert set(_SHOW) == set(FileType)

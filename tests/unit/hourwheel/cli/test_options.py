@@ -1,8 +1,8 @@
 import pytest
 import typer
 
-from hourwheel.cli.due_time import When
 from hourwheel.cli.options import connect, duration_option, servers_option, when_option
+from hourwheel.due_time import When
 
 
 def test_options_when_good() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from hourwheel.cli.due_time import Retries, When, parse_duration_ms, parse_retries, parse_when
 from hourwheel.delay_levels import RetryPreset
+from hourwheel.due_time import Retries, When, parse_duration_ms, parse_retries, parse_when
 from hourwheel.errors import InvalidDueTime
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000

@@ -1,0 +1,85 @@
+"""`hourwheel worker`."""
+
+import asyncio
+import logging
+import shlex
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.cli.options import duration_option
+from hourwheel.cli.output import Output, run
+from hourwheel.workers.app import App, load_app
+from hourwheel.workers.command import STOP_MS, WorkerOptions, run_worker
+
+
+def worker(
+    target: Annotated[str, typer.Argument(help="Where the app is, as module:app.")],
+    process_count: Annotated[
+        int, typer.Option("--processes", "-p", min=1, max=256, help="Processes for handlers.")
+    ] = 1,
+    stop_ms: Annotated[
+        int,
+        typer.Option(
+            "--stop-within",
+            parser=duration_option,
+            metavar="DURATION",
+            help="How long handlers may take to end.",
+            show_default=f"{STOP_MS // 1_000}s",
+        ),
+    ] = f"{STOP_MS}ms",  # type: ignore[assignment]  # typer parses defaults, too
+    health: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics here.")
+    ] = "",
+    *,
+    is_reloading: Annotated[
+        bool, typer.Option("--reload", help="For development: begin anew when a file changes.")
+    ] = False,
+) -> None:
+    """Run the handlers of an app, until SIGTERM or Ctrl-C."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    output = Output(is_json=False)
+    if is_reloading:
+        _run_and_reload(sys.argv)
+        return
+    sys.path.insert(0, str(Path.cwd()))
+    options = WorkerOptions(target, process_count, stop_ms, _address(health))
+    run(output, _serve(target, options))
+
+
+async def _serve(target: str, options: WorkerOptions) -> None:
+    app: App = await asyncio.to_thread(load_app, target)
+    await run_worker(app, options)
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:  # noqa: PLR2004
+        raise typer.BadParameter("write HOST:PORT, such as 127.0.0.1:9100")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _run_and_reload(arguments: list[str]) -> None:
+    try:
+        watchfiles = import_module("watchfiles")
+    except ImportError:
+        sys.stderr.write("--reload needs watchfiles: pip install 'hourwheel[workers]'\n")
+        raise typer.Exit(ExitCode.UNAVAILABLE) from None
+    again = [
+        sys.executable,
+        "-m",
+        "hourwheel.cli",
+        *(one for one in arguments[1:] if one != "--reload"),
+    ]
+    watchfiles.run_process(
+        str(Path.cwd()),
+        target=shlex.join(again),
+        target_type="command",
+        watch_filter=watchfiles.PythonFilter(),
+    )

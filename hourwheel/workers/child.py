@@ -1,0 +1,62 @@
+"""A process that runs handlers for a worker: `python -m hourwheel.workers.child module:app FD FD`.
+
+The first descriptor is its socket to the worker, see `frames`; the second one is a pipe that ends
+with the worker, so that a child which is busy notices, too.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+from hourwheel.workers import frames
+from hourwheel.workers.app import App, load_app
+from hourwheel.workers.execution import Execution
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the worker until it is gone."""
+    target, socket_fd, alive_fd = arguments[0], int(arguments[1]), int(arguments[2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the worker's business
+    threading.Thread(target=_end_with_worker, args=(alive_fd,), daemon=True).start()
+    sys.path.insert(0, str(Path.cwd()))
+    app = load_app(target)
+    asyncio.run(_serve(app, socket.socket(fileno=socket_fd)))
+    os._exit(0)  # threads that are past their time limit would be waited for
+
+
+def _end_with_worker(alive_fd: int) -> None:
+    os.read(alive_fd, 1)
+    os._exit(1)
+
+
+async def _serve(app: App, connection: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=connection)
+    execution = Execution(app.handlers, app.middleware)
+    running: set[asyncio.Task[None]] = set()
+    writer.write(frames.pack(frames.Frame({"ready": True})))
+
+    async def work(frame: frames.Frame) -> None:
+        handler = app.handlers[frame.head["handler"]]
+        result = await execution.run(handler, frames.context_of(frame))
+        is_spoiled = execution.is_spoiled
+        writer.write(frames.pack_result(frame.head["number"], result, is_spoiled=is_spoiled))
+
+    while (frame := await frames.read(reader)) is not None:
+        task = asyncio.create_task(work(frame))
+        running.add(task)
+        task.add_done_callback(partial(_on_done, running))
+
+
+def _on_done(running: "set[asyncio.Task[None]]", task: "asyncio.Task[None]") -> None:
+    running.discard(task)
+    if not task.cancelled():
+        task.result()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

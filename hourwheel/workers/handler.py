@@ -1,0 +1,151 @@
+"""A handler: a function with what it is for. Its annotations say what it wants to get."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, get_type_hints
+
+from hourwheel.client.message import ReceivedMessage
+from hourwheel.errors import InvalidArgument
+from hourwheel.filter_language.text import FilterExpression
+from hourwheel.workers.payloads import Decode, decoder
+
+Function: TypeAlias = Callable[..., Any]
+CONCURRENCY: Final = 16
+TIME_LIMIT_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class MessageContext:
+    """The message that a handler has been called for. Times are milliseconds since 1970."""
+
+    message_id: str
+    topic: str
+    group: str
+    body: bytes
+    attempt: int
+    """1 for the first delivery to the group, then rising."""
+    due_ms: int
+    receive_ms: int
+    """The node's clock when it handed the message out."""
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    properties: Mapping[str, str] | None = None
+    client_message_id: str = ""
+    content_type: str = ""
+
+    @classmethod
+    def of(cls, message: ReceivedMessage, group: str) -> "MessageContext":
+        """Of a message that was received for a group.
+
+        Raises:
+            InvalidBatch: its bytes are not those that were sent.
+            InvalidArgument: its metadata are none.
+        """
+        meta = message.meta
+        return cls(
+            str(message.message_id),
+            message.topic,
+            group,
+            message.body,
+            message.attempt,
+            message.due_ms,
+            message.receive_ms,
+            meta.tags,
+            meta.keys,
+            dict(meta.properties),
+            meta.client_message_id,
+            meta.content_type,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handler:
+    """One function, and the messages that it is for."""
+
+    function: Function
+    topic: str
+    group: str
+    filter: str | FilterExpression | None
+    concurrency: int
+    """Messages at one time, in each process."""
+    time_limit_ms: int
+    invisible_ms: int
+    """How long messages are leased at first, 0: as the group is set up. Leases are made longer
+    while a handler runs."""
+    is_coroutine: bool
+    decode: Decode | None
+    """None: the function takes no payload."""
+    context_name: str
+    """The parameter that takes the `MessageContext`; empty: none."""
+
+    @property
+    def name(self) -> str:
+        """For logs and metrics."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    def arguments(self, context: MessageContext) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the function with.
+
+        Raises:
+            InvalidPayload: the body is not what it takes.
+        """
+        decode = self.decode
+        payload = () if decode is None else (decode(context.body, context.content_type),)
+        return payload, {self.context_name: context} if self.context_name else {}
+
+
+def make_handler(
+    function: Function,
+    topic: str,
+    group: str,
+    *,
+    filter: str | FilterExpression | None = None,  # noqa: A002 - as in the client
+    concurrency: int = CONCURRENCY,
+    time_limit_ms: int = TIME_LIMIT_MS,
+    invisible_ms: int = 0,
+) -> Handler:
+    """A handler of `function`.
+
+    Raises:
+        InvalidArgument: its parameters are not (payload), (payload, context), (context) or none.
+    """
+    decode, context_name = _read_signature(function)
+    return Handler(
+        function,
+        topic,
+        group,
+        filter,
+        concurrency,
+        time_limit_ms,
+        invisible_ms,
+        inspect.iscoroutinefunction(function),
+        decode,
+        context_name,
+    )
+
+
+def _read_signature(function: Function) -> tuple[Decode | None, str]:
+    name = getattr(function, "__qualname__", repr(function))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidArgument(f"{name} is a generator: to whom would it yield?")
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise InvalidArgument(f"an annotation of {name} is not known yet: {error}") from None
+    context_name, payloads = "", []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            raise InvalidArgument(f"{name} takes {parameter}: name what it takes")
+        if hints.get(parameter.name) is MessageContext:
+            context_name = parameter.name
+        elif parameter.default is parameter.empty:
+            payloads.append(parameter)
+    if not payloads:
+        return None, context_name
+    if len(payloads) > 1 or payloads[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise InvalidArgument(
+            f"{name} takes {len(payloads)} arguments: a handler takes the payload, and where it "
+            f"wants one a MessageContext"
+        )
+    return decoder(hints.get(payloads[0].name, Any)), context_name

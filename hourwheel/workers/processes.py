@@ -1,0 +1,267 @@
+"""Children that run handlers, so that a handler that ends its process ends no other's work.
+
+The worker holds the leases, the children only run functions. A child that is gone takes all that it
+had in work with it, and nobody knows which message it was: so each of them is tried once more, in a
+child of its own. What ends that one, too, has cost its message one attempt; the others are done.
+A child whose handler is past its time limit and does not answer is killed, with the same rule.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final, Self
+
+from hourwheel import errors
+from hourwheel.workers import frames
+from hourwheel.workers.execution import GRACE_S
+from hourwheel.workers.handler import Handler, MessageContext
+from hourwheel.workers.results import Result, failed
+
+OVERTIME_S: Final = GRACE_S + 3.0
+"""Beyond a time limit, which the child itself watches, until the child is taken for hung."""
+START_WAIT_S: Final = 60.0
+RESTART_WAIT_S: Final = 1.0
+_log = logging.getLogger("hourwheel.worker")
+
+
+class ChildGone(Exception):
+    """The child has ended with messages in work."""
+
+    def __init__(self, *, was_alone: bool, reason: str) -> None:
+        """`was_alone`: this was the only message that it had."""
+        super().__init__(reason)
+        self.was_alone = was_alone
+        self.reason = reason
+
+
+class Child:
+    """One process."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        alive_fd: int,
+    ) -> None:
+        """Use `start`."""
+        self._process, self._reader, self._writer = process, reader, writer
+        self._alive_fd = alive_fd
+        self._running: dict[int, asyncio.Future[frames.Frame]] = {}
+        self._next_number = 0
+        self.is_spoiled = False
+        """To be given nothing more."""
+        self._is_killed = False
+        """For one of its messages: it says nothing about the others that it had."""
+        self._receiver = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def start(cls, target: str) -> Self:
+        """A child that has imported the program.
+
+        Raises:
+            FailedPrecondition: it has not come so far.
+        """
+        ours, theirs = socket.socketpair()
+        their_fd, alive_fd = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "hourwheel.workers.child",
+                target,
+                str(theirs.fileno()),
+                str(their_fd),
+                pass_fds=(theirs.fileno(), their_fd),
+            )
+        except BaseException:
+            ours.close()
+            os.close(alive_fd)
+            raise
+        finally:
+            theirs.close()
+            os.close(their_fd)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            async with asyncio.timeout(START_WAIT_S):
+                ready = await frames.read(reader)
+        except TimeoutError:
+            ready = None
+        child = cls(process, reader, writer, alive_fd)
+        if ready is None:
+            await child.end()
+            raise errors.FailedPrecondition(
+                f"{target} could not be loaded in a process of its own; it says why above"
+            )
+        return child
+
+    @property
+    def running_count(self) -> int:
+        """Messages in work."""
+        return len(self._running)
+
+    @property
+    def is_gone(self) -> bool:
+        """It takes no message."""
+        return self._receiver.done() or self.is_spoiled
+
+    async def run(self, handler_index: int, handler: Handler, context: MessageContext) -> Result:
+        """What became of a message.
+
+        Raises:
+            ChildGone: the child has ended before it said so.
+        """
+        number, self._next_number = self._next_number, self._next_number + 1
+        if self.is_gone:
+            raise ChildGone(was_alone=False, reason="it had ended")
+        answer = asyncio.get_running_loop().create_future()
+        self._running[number] = answer
+        try:
+            self._writer.write(frames.pack_work(number, handler_index, context))
+            async with asyncio.timeout(handler.time_limit_ms / 1_000 + OVERTIME_S):
+                return frames.result_of(await answer)
+        except TimeoutError:
+            was_alone = len(self._running) == 1
+            self.kill()
+            reason = f"{handler.name} took longer than {handler.time_limit_ms} ms, and hung"
+            raise ChildGone(was_alone=was_alone, reason=reason) from None
+        finally:
+            self._running.pop(number, None)
+
+    async def _receive(self) -> None:
+        try:
+            while (frame := await frames.read(self._reader)) is not None:
+                self.is_spoiled |= frame.head["is_spoiled"]
+                answer = self._running.get(frame.head["number"])
+                if answer is not None and not answer.done():
+                    answer.set_result(frame)
+        finally:
+            code = await self._process.wait()
+            was_alone = len(self._running) == 1 and not self._is_killed
+            for answer in self._running.values():
+                if not answer.done():
+                    reason = f"the process has ended with {_end_of(code)}"
+                    answer.set_exception(ChildGone(was_alone=was_alone, reason=reason))
+
+    def kill(self) -> None:
+        """End it now."""
+        self._is_killed = True
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def end(self) -> None:
+        """End it, and wait until it is gone."""
+        self.kill()
+        self._writer.close()
+        await asyncio.wait({self._receiver})
+        os.close(self._alive_fd)
+
+
+def _end_of(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+class Processes:
+    """Several children. Runs each message in the one that has least to do."""
+
+    def __init__(self, target: str, handlers: Sequence[Handler], count: int) -> None:
+        """`target`: where the program is, "module:app"; `count`: how many."""
+        self._target, self._count = target, count
+        self._index_of = {handler: index for index, handler in enumerate(handlers)}
+        self._children: set[Child] = set()
+        self._quarantine = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.restart_count = 0
+        """Children that were replaced."""
+
+    async def __aenter__(self) -> Self:
+        """Start them. Raises as `Child.start`."""
+        started = await asyncio.gather(
+            *(Child.start(self._target) for _ in range(self._count)), return_exceptions=True
+        )
+        self._children = {one for one in started if isinstance(one, Child)}
+        failures = [one for one in started if isinstance(one, BaseException)]
+        if failures:
+            await self.__aexit__()
+            raise failures[0]
+        self._keeper = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End them."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        await asyncio.gather(*(child.end() for child in self._children))
+
+    @property
+    def live_count(self) -> int:
+        """Children that take messages."""
+        return sum(not child.is_gone for child in self._children)
+
+    async def run(self, handler: Handler, context: MessageContext) -> Result:
+        """See `Runner.run`."""
+        try:
+            return await self._run_in(await self._pick(), handler, context)
+        except ChildGone as gone:
+            if gone.was_alone:
+                return failed(f"{handler.name}: {gone.reason}")
+        async with self._quarantine:
+            return await self._run_alone(handler, context)
+
+    async def _run_alone(self, handler: Handler, context: MessageContext) -> Result:
+        """In a child that has nothing else to do: what becomes of it is this message's doing."""
+        try:
+            child = await Child.start(self._target)
+        except errors.FailedPrecondition as error:
+            return failed(f"{handler.name}: {error}")
+        try:
+            return await self._run_in(child, handler, context)
+        except ChildGone as gone:
+            return failed(f"{handler.name}: {gone.reason}")
+        finally:
+            await child.end()
+
+    async def _run_in(self, child: Child, handler: Handler, context: MessageContext) -> Result:
+        try:
+            return await child.run(self._index_of[handler], handler, context)
+        finally:
+            if child.is_gone:
+                self._changed.set()
+
+    async def _pick(self) -> Child:
+        while True:
+            usable = [child for child in self._children if not child.is_gone]
+            if usable:
+                return min(usable, key=lambda child: child.running_count)
+            self._changed.set()
+            await asyncio.sleep(RESTART_WAIT_S / 10)
+
+    async def _keep(self) -> None:
+        """Replace children that are gone; end a spoiled one when it has nothing left."""
+        while True:
+            self._changed.clear()
+            for child in [child for child in self._children if child.is_gone]:
+                if not child.running_count:
+                    self._children.discard(child)
+                    await child.end()
+            if self.live_count < self._count:
+                await self._replace()
+                continue
+            try:
+                async with asyncio.timeout(RESTART_WAIT_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _replace(self) -> None:
+        try:
+            self._children.add(await Child.start(self._target))
+            self.restart_count += 1
+        except errors.FailedPrecondition as error:
+            _log.error("%s", error)
+            await asyncio.sleep(RESTART_WAIT_S)

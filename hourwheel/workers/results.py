@@ -1,0 +1,64 @@
+"""What became of a message in its handler, and the exceptions by which a handler says so."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+
+from hourwheel.instants import count_of_ms
+
+ERROR_CHARS_MAX = 2_000
+"""Of an error's text, in logs and between processes."""
+
+
+class Retry(Exception):
+    """Raised by a handler: give the message to the group again.
+
+    Any other exception does so, too, after the group's retry delay. This one may say a delay, and
+    is no error in logs.
+    """
+
+    def __init__(self, reason: str = "", *, delay: int | timedelta | None = None) -> None:
+        """`delay`: a timedelta, or milliseconds; None: the group's, which grows with attempts.
+
+        Raises:
+            InvalidArgument: the delay is nothing of that.
+        """
+        super().__init__(reason)
+        self.delay_ms = None if delay is None else count_of_ms(delay, "delay")
+
+
+class ResultKind(IntEnum):
+    """What the broker is to be told."""
+
+    DONE = 0
+    """Acknowledge."""
+    RETRY = 1
+    """Give back, as the handler asked for."""
+    FAILED = 2
+    """Give back, and say so loudly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one message."""
+
+    kind: ResultKind
+    delay_ms: int | None = None
+    """When it is to come again; None: after the group's retry delay."""
+    error: str = ""
+    """Why, in a line or with a traceback."""
+
+
+DONE = Result(ResultKind.DONE)
+
+
+def failed(error: str) -> Result:
+    """A message whose handler did not end well."""
+    return Result(ResultKind.FAILED, None, error[-ERROR_CHARS_MAX:])
+
+
+def result_of(error: BaseException, text: str) -> Result:
+    """What an exception of a handler means; `text`: how to tell of it."""
+    if isinstance(error, Retry):
+        return Result(ResultKind.RETRY, error.delay_ms, str(error)[:ERROR_CHARS_MAX])
+    return failed(text)

@@ -1,0 +1,212 @@
+"""`hourwheel worker` as users run it: processes of its own, at a real node."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Self
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from hourwheel import App, AsyncAdmin, AsyncProducer, Message
+from node.process.subprocess_node import ChildNode
+from tests.support.eventually import until
+
+PROGRAM = """
+    import asyncio
+    import os
+    import time
+    from pathlib import Path
+
+    from hourwheel import App, MessageContext, Retry
+
+    app = App(group="shop")
+
+    def note(context, text):
+        line = f"{context.message_id} {context.attempt} {text}\\n"
+        with Path("done.txt").open("a") as file:
+            file.write(line)
+
+    @app.handler("orders", concurrency=8, time_limit=1_000)
+    def handle(how: str, context: MessageContext) -> None:
+        if context.attempt == 1:
+            if how == "exit":
+                os._exit(3)
+            if how == "sysexit":
+                raise SystemExit(3)
+            if how == "hang":
+                time.sleep(1_000)
+            if how == "retry":
+                raise Retry(delay=1)
+        note(context, how)
+
+    @app.handler("slow")
+    async def slow(how: str, context: MessageContext) -> None:
+        Path("begun.txt").write_text(context.message_id)
+        await asyncio.sleep(4)
+        note(context, how)
+"""
+
+
+class RunningWorker:
+    """A worker of the program in a folder."""
+
+    def __init__(self, folder: Path, server: str, *options: str) -> None:
+        self.folder, self._server, self._options = folder, server, options
+        self.process: asyncio.subprocess.Process
+
+    async def __aenter__(self) -> Self:
+        (self.folder / "shop.py").write_text(textwrap.dedent(PROGRAM))
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "hourwheel.cli", "worker", "shop:app", *self._options),
+            cwd=self.folder,
+            env={**os.environ, "HOURWHEEL_SERVER": self._server},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        self.said = (await self.process.communicate())[1].decode()
+
+    async def until_said(self, text: str) -> str:
+        """The next line of its log with this text."""
+        assert self.process.stderr is not None
+        while text not in (line := (await self.process.stderr.readline()).decode()):
+            assert line, f"it has ended without {text!r}"
+        return line
+
+    def done(self) -> list[list[str]]:
+        """[message id, attempt, how] of each end of a handler."""
+        path = self.folder / "done.txt"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    async def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return await self.process.wait()
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[ChildNode]:
+    async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as found:
+        async with AsyncAdmin(found.address) as admin:
+            await admin.put_group("shop", retry_delay_ms=1, invisible_ms=3_000, attempts_max=3)
+            await admin.create_topic("orders")
+            await admin.create_topic("slow")
+        yield found
+
+
+async def publish(server: str, topic: str, *hows: str) -> list[str]:
+    async with AsyncProducer(server) as producer:
+        ids = await producer.publish_many(topic, [Message(how.encode()) for how in hows])
+    return [str(one) for one in ids]
+
+
+async def test_handlers_that_crash_exit_and_hang_cost_their_own_message_one_attempt(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    hows = ["ok", "exit", "ok", "hang", "sysexit", "retry", "exit", *["ok"] * 5]
+    ids = await publish(node.address, "orders", *hows)
+    async with RunningWorker(tmp_path, node.address, "--processes", "2") as worker:
+        await until(lambda: {one[0] for one in worker.done()} == set(ids))
+        assert await worker.stop() == 0
+    attempts = {one[0]: int(one[1]) for one in worker.done()}
+    expected = {"ok": 1, "exit": 2, "hang": 2, "sysexit": 2, "retry": 2}
+    assert [attempts[one] for one in ids] == [expected[how] for how in hows]
+    assert "Task exception" not in worker.said
+
+
+async def test_leases_last_a_stop_ends_what_is_begun_and_a_second_one_gives_it_back(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    """A handler takes longer than a lease, and than a lease's first half twice."""
+    await publish(node.address, "slow", "first")
+    begun = tmp_path / "begun.txt"
+    async with RunningWorker(tmp_path, node.address) as worker:
+        await until(begun.exists)
+        assert await worker.stop() == 0
+    assert [one[1:] for one in worker.done()] == [["1", "first"]]
+    begun.unlink()
+
+    await publish(node.address, "slow", "second")
+    async with RunningWorker(tmp_path, node.address) as worker:
+        await until(begun.exists)
+        worker.process.send_signal(signal.SIGTERM)
+        await worker.until_said("stopping")
+        assert await worker.stop() == 0
+    assert len(worker.done()) == 1
+    async with RunningWorker(tmp_path, node.address) as worker:
+        await until(lambda: len(worker.done()) == 2)
+        assert await worker.stop() == 0
+    _, attempt, how = worker.done()[1]
+    assert (int(attempt) > 1, how) == (True, "second")
+
+
+async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:
+    await publish(node.address, "orders", "ok", "retry")
+    async with RunningWorker(tmp_path, node.address, "--health", "127.0.0.1:0") as worker:
+        url = (await worker.until_said("health and metrics on")).split()[-1]
+
+        def fetch(path: str) -> tuple[int, str]:
+            try:
+                with urlopen(url + path) as answer:
+                    return answer.status, answer.read().decode()
+            except HTTPError as error:
+                return error.code, error.read().decode()
+
+        def is_done() -> bool:
+            done = (
+                'hourwheel_worker_messages_total{group="shop",handler="shop.handle",result="done"'
+            )
+            return f'{done},topic="orders"}} 2.0' in fetch("/metrics")[1]
+
+        await until(is_done)
+        await until(lambda: fetch("/healthz")[0] == 200)
+        health: dict[str, Any] = json.loads(fetch("/healthz")[1])
+        assert health == {"processes": 1, "receiving": {"shop.handle": True, "shop.slow": True}}
+        assert fetch("/")[0] == 404
+        assert await worker.stop() == 0
+
+
+async def test_a_worker_begins_anew_when_its_program_changes(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    async with RunningWorker(tmp_path, node.address, "--reload") as worker:
+        await worker.until_said("2 handlers")
+        changed = (tmp_path / "shop.py").read_text().replace("slow", "slower")
+        (tmp_path / "shop.py").write_text(changed)
+        await worker.until_said("stopping")
+        await worker.until_said("2 handlers")
+        assert await worker.stop() == 0
+
+
+async def test_an_app_serves_within_a_program(node: ChildNode) -> None:
+    app = App(node.address, group="shop")
+    seen: Counter[str] = Counter()
+    stopping = asyncio.Event()
+
+    @app.handler("orders")
+    def handle(how: str) -> None:
+        seen[how] += 1
+
+    @app.handler("later", group="later")
+    async def later(how: dict[str, int]) -> None:
+        seen[f"later {how['id']}"] += 1
+        stopping.set()
+
+    serving = asyncio.create_task(app.serve(stopping))
+    await publish(node.address, "orders", "a", "b")
+    await until(lambda: len(seen) == 2)
+    await app.publish_async("later", {"id": 3}, in_="10ms", key="k")
+    await serving
+    assert seen == {"a": 1, "b": 1, "later 3": 1}
+    await asyncio.to_thread(app.close)

@@ -38,6 +38,8 @@ INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 NACK_DELAY_MS_MAX: Final = 30 * 86_400_000
 RETRY_DELAY_COUNT_MAX: Final = 32
 """Steps of a group's retry delays."""
+DISPATCH_TOLERANCE_MS_MAX: Final = 600_000
+"""Longest time over which a topic's hot moment is spread."""
 GROUP_IN_FLIGHT_MAX: Final = 1_000_000
 """Highest limit of what a group's consumers may hold."""
 GROUP_PER_SECOND_MAX: Final = 1_000_000

@@ -147,6 +147,16 @@ def update_topic(
         bool | None,
         typer.Option("--pause/--resume", help="Refuse what is published to it, or not."),
     ] = None,
+    tolerance_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--dispatch-tolerance",
+            parser=duration_option,
+            metavar="DURATION",
+            help="Spread what falls due at one time over so long at most; 0s: all at once.",
+            show_default="as it was",
+        ),
+    ] = None,
     expected_version: _IfVersion = None,
     *,
     server: Server = SERVER_DEFAULT,
@@ -160,6 +170,7 @@ def update_topic(
             name,
             description=description,
             is_paused=is_paused,
+            dispatch_tolerance_ms=tolerance_ms,
             expected_version=expected_version,
         )
         _show_topic(output, topic)

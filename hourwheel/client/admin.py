@@ -133,6 +133,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, SkipAdmin):
         *,
         description: str | None = None,
         is_paused: bool | None = None,
+        dispatch_tolerance_ms: int | None = None,
         expected_version: int | None = None,
     ) -> TopicInfo:
         """Change what is given of a topic.
@@ -141,9 +142,11 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, SkipAdmin):
             name: the topic.
             description: for people, at most 256 bytes.
             is_paused: whether publishing to it is refused; what is scheduled is delivered.
+            dispatch_tolerance_ms: what falls due at one time is shown over so long at most.
             expected_version: change nothing unless the topic has it.
 
         Raises:
+            InvalidArgument: a tolerance out of range.
             UnknownTopic: there is none.
             FailedPrecondition: it has another version.
             Timeout: nobody knows whether it was changed.
@@ -153,6 +156,9 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, SkipAdmin):
         )
         if is_paused is not None:
             request.is_paused = is_paused
+        if dispatch_tolerance_ms is not None:
+            check_count(dispatch_tolerance_ms, "dispatch_tolerance_ms")
+            request.dispatch_tolerance_ms = dispatch_tolerance_ms
         return topic_of((await self._channel.call(UPDATE_TOPIC, request)).topic)
 
     async def delete_topic(self, name: str) -> None:
@@ -209,8 +215,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, SkipAdmin):
             settings: `attempts_max`, `invisible_ms`, `retry_delay_ms`, `retry_delay_ms_max`: 0, or
                 not given: the default. `retry_delays_ms`, a list or a `RetryPreset`,
                 `retry_jitter_percent`, `start` ("first", "now", an instant) of subscriptions
-                that are made later, `in_flight_max` and `per_second_max` (0: any number): not
-                given: as they were.
+                made later, `in_flight_max`, `per_second_max`: not given: as they were.
 
         Raises:
             InvalidArgument: a number is negative, out of range or no whole one.

@@ -35,6 +35,8 @@ class TopicInfo:
     """Publishing to it is refused with `TopicPaused`."""
     version: int = 0
     """Grows with each change."""
+    dispatch_tolerance_ms: int = 0
+    """What falls due at one time is shown to consumers over so many milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ def topic_of(topic: admin_pb2.Topic) -> TopicInfo:
         description=topic.description,
         is_paused=topic.is_paused,
         version=topic.version,
+        dispatch_tolerance_ms=topic.dispatch_tolerance_ms,
     )
 
 

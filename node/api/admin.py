@@ -331,10 +331,15 @@ class Admin:
 def _update(request: wire.UpdateTopicRequest | wire.UpdateGroupRequest) -> CatalogUpdate:
     size = len(request.description.encode())
     check_at_most("description", size, limits.DESCRIPTION_BYTES_MAX)
+    tolerance_ms: int | None = None
+    if isinstance(request, wire.UpdateTopicRequest) and request.HasField("dispatch_tolerance_ms"):
+        tolerance_ms = request.dispatch_tolerance_ms
+        check_at_most("dispatch_tolerance_ms", tolerance_ms, limits.DISPATCH_TOLERANCE_MS_MAX)
     return CatalogUpdate(
         request.description if request.HasField("description") else None,
         request.is_paused if request.HasField("is_paused") else None,
         request.expected_version if request.HasField("expected_version") else None,
+        tolerance_ms,
     )
 
 
@@ -347,6 +352,7 @@ def _topic(topic: TopicInfo) -> wire.Topic:
         description=topic.description,
         is_paused=topic.is_paused,
         version=topic.version,
+        dispatch_tolerance_ms=topic.dispatch_tolerance_ms,
     )
 
 

@@ -56,7 +56,11 @@ def check_version(version: int, update: CatalogUpdate) -> None:
 
 def given(update: CatalogUpdate) -> dict[str, Any]:
     """Fields of a topic or group that are to have another value."""
-    fields = {"description": update.description, "is_paused": update.is_paused}
+    fields = {
+        "description": update.description,
+        "is_paused": update.is_paused,
+        "dispatch_tolerance_ms": update.dispatch_tolerance_ms,
+    }
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -72,6 +72,7 @@ class Listing:
             description=topic.description,
             is_paused=topic.is_paused,
             version=topic.version,
+            dispatch_tolerance_ms=topic.dispatch_tolerance_ms,
         )
 
     # -- groups -----------------------------------------------------------------------------------

@@ -456,9 +456,7 @@ class Polls:
         """When the first entry opens that is not visible at `now_ms` (see `Gates`)."""
         if self._views.catalog.find_topic_by_id(topic_of(number)) is None:
             return None  # deleted while polls waited
-        queue = self._views.queues.get(number)
-        queue.visible_end(now_ms)
-        return queue.next_gate_ms()
+        return self._receiver.find_gate_ms(number, now_ms)
 
     def next_wakeup_ms(self) -> int | None:
         """When entries become visible in a queue with waiters, or a group's limits let some go."""

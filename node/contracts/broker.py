@@ -158,6 +158,7 @@ class TopicInfo:
     is_paused: bool = False
     version: int = field(default=0, compare=False)
     """Grows with each change: two that are alike may have come about at different times."""
+    dispatch_tolerance_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,8 @@ class CatalogUpdate:
     is_paused: bool | None = None
     expected_version: int | None = None
     """Change nothing unless it has this version; None: whatever it has."""
+    dispatch_tolerance_ms: int | None = None
+    """Of a topic."""
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFil
 from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
 from node.delivery.message_lease import Lease
+from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 from storage.queues.ack_state import WINDOW_POSITIONS
@@ -69,6 +70,7 @@ class Receiver:
         """Read from `views` and `bodies`. `epoch`: in which the leases are given."""
         self._views, self._bodies, self.epoch = views, bodies, epoch
         self.leases = Leases()
+        self._smoothing = Smoothing(views.catalog)
         self.filtered_ranges = FilteredRanges()
         self._marks = ScanMarks()
         self.counts = Counts()
@@ -108,9 +110,19 @@ class Receiver:
         """Whether anything is visible that was not delivered: else `receive` has nothing."""
         queues, next_position = self._views.queues, self.leases.next_position
         return any(
-            next_position(GroupQueue(group_id, number)) < queues.get(number).visible_end(now_ms)
+            next_position(GroupQueue(group_id, number))
+            < self._smoothing.visible_end(queues.get(number), now_ms)
             for number in self.queues_of(group_id, topic_id)
         )
+
+    def find_gate_ms(self, number: int, now_ms: int) -> int | None:
+        """When the first entry of a queue opens that is not visible at `now_ms`, or None.
+
+        Not later than `now_ms` where it was not looked through all that is visible.
+        """
+        queue = self._views.queues.get(number)
+        self._smoothing.visible_end(queue, now_ms)
+        return self._smoothing.next_gate_ms(queue, now_ms)
 
     def _scan_filter(
         self, group_id: GroupId, topic_id: TopicId, call_filter: CallFilter | None
@@ -193,7 +205,7 @@ class Receiver:
         now_ms: int,
     ) -> Delivery | None:
         queue = self._views.queues.get(group_queue.topic_queue)
-        visible_end = queue.visible_end(now_ms)
+        visible_end = self._smoothing.visible_end(queue, now_ms)
         if self.leases.next_position(group_queue) >= visible_end:
             return None
         window = self._views.acks.get(*group_queue)
@@ -228,7 +240,7 @@ class Receiver:
             self._views.queues.get(group_queue.topic_queue),
             self._views.acks.get(*group_queue),
         )
-        bounds = queue.start_position, queue.visible_end(limits.now_ms)
+        bounds = queue.start_position, self._smoothing.visible_end(queue, limits.now_ms)
         count_max = min(limits.count_max, self.leases.room(group_queue, window, bounds[0]))
         while count_max and scanner.work > 0:
             undelivered = self.leases.find_undelivered(group_queue, window, bounds)
@@ -266,7 +278,7 @@ class Receiver:
             self._views.queues.get(group_queue.topic_queue),
             self._views.acks.get(*group_queue),
         )
-        end = int(queue.visible_end(limits.now_ms))
+        end = int(self._smoothing.visible_end(queue, limits.now_ms))
         if self.leases.range_count(group_queue, window) >= WINDOW_POSITIONS // 2:
             floor = self.leases.window_floor(group_queue, window, queue.start_position)
             end = min(end, floor + WINDOW_POSITIONS)
@@ -350,7 +362,7 @@ class Receiver:
             group_queue = GroupQueue(group_id, number)
             queue = self._views.queues.get(number)
             window = self._views.acks.get(*group_queue)
-            bounds = queue.start_position, queue.visible_end(now_ms)
+            bounds = queue.start_position, self._smoothing.visible_end(queue, now_ms)
             if is_filtered and topic_of(number) == topic_id:
                 first, end = self.leases.find_undelivered(group_queue, window, bounds)
                 is_blocked = first < end and not self.leases.room(group_queue, window, bounds[0])

@@ -42,6 +42,8 @@ class Topic:
     """The master refuses what is published to it."""
     version: int = 0
     """Where the log ended when it was changed last; 0: an earlier version of the software did."""
+    dispatch_tolerance_ms: int = 0
+    """By how much the master may delay what falls due at one time: node/delivery/smoothing.py."""
 
     @classmethod
     def read(cls, config: state_pb2.TopicConfig) -> "Topic":
@@ -57,6 +59,7 @@ class Topic:
             config.description,
             config.is_paused,
             config.version,
+            config.dispatch_tolerance_ms,
         )
 
     def config(self) -> state_pb2.TopicConfig:
@@ -70,6 +73,7 @@ class Topic:
             description=self.description,
             is_paused=self.is_paused,
             version=self.version,
+            dispatch_tolerance_ms=self.dispatch_tolerance_ms,
         )
         if not self.internal:
             config.gene.CopyFrom(gene_to_wire(self.gene))

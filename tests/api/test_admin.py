@@ -333,6 +333,10 @@ async def test_topics_and_groups_are_changed_field_by_field() -> None:
         await world.admin.PutGroup(wire.PutGroupRequest(name="billing"))
         request = wire.UpdateTopicRequest(name="orders", is_paused=True, expected_version=5)
         topic = (await world.admin.UpdateTopic(request)).topic
+        spread = wire.UpdateTopicRequest(name="orders", dispatch_tolerance_ms=0)
+        await world.admin.UpdateTopic(spread)
+        spread.dispatch_tolerance_ms = 600_001
+        too_wide = await refused(world.admin.UpdateTopic(spread))
         settings = wire.GroupSettings(attempts_max=3)
         changed = wire.UpdateGroupRequest(name="billing", description="", settings=settings)
         group = (await world.admin.UpdateGroup(changed)).group
@@ -343,7 +347,11 @@ async def test_topics_and_groups_are_changed_field_by_field() -> None:
     assert (topic.is_paused, topic.version, topic.description) == (True, 7, "")
     assert (group.is_paused, group.version) == (False, 7)
     asked = dict(world.engine.calls)
-    assert asked["update_topic"] == ("orders", CatalogUpdate(None, True, 5))
+    assert [update for _, update in world.engine.asked("update_topic")] == [
+        CatalogUpdate(None, True, 5),
+        CatalogUpdate(dispatch_tolerance_ms=0),
+    ]
+    assert too_wide.params["field"] == "dispatch_tolerance_ms"
     assert asked["update_group"] == (
         "billing",
         CatalogUpdate("", None, None),

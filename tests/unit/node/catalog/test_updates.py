@@ -30,6 +30,10 @@ async def test_topic_is_changed_by_compare_and_set_and_stays_so(tmp_path: Path) 
         assert caught.value.params["version"] == str(changed.version)
         paused = await within(world.engine.update_topic("orders", CatalogUpdate(is_paused=True)))
         assert paused.description == "of the shop"
+        spread = CatalogUpdate(dispatch_tolerance_ms=500)
+        assert (await within(world.engine.update_topic("orders", spread))).is_paused
+        paused = await within(world.engine.update_topic("orders", CatalogUpdate()))
+        assert paused.dispatch_tolerance_ms == 500
         await world.restart()
         (found,) = world.topics()
         assert (found, found.version) == (paused, paused.version)

@@ -20,7 +20,7 @@ from replication.control_state.state import ControlState, decode_state, encode_s
 from replication.raft import generations
 from replication.raft.adapter import ControlMachine, GenerationEnded, RaftAdapter, TickStats
 from replication.raft.admission import Admission
-from replication.raft.committed_state import journal_state
+from replication.raft.committed_state import latest_state
 from replication.raft.first_states import FirstState
 from replication.raft.handshake import Identity as PeerIdentity
 from replication.raft.handshake import Session
@@ -168,7 +168,7 @@ class RaftGroup:
             return  # it votes when it was told of the cluster
         journal = generations.open_journal(disk, identity, config.node_id, self.generation)
         if not self.generation:
-            check_configured({config.node_id, *self.peers}, journal_state(journal))
+            check_configured({config.node_id, *self.peers}, latest_state(journal))
         self._began_blank = len(journal) == 1
         self._journal = journal
         self._admission = Admission(1 + len(self.peers), is_blank=journal.is_blank)

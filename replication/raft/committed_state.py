@@ -60,13 +60,17 @@ def read_committed(disk: Disk, directory: str, identity: Identity) -> CommittedS
     return CommittedState(state, is_all=entries[-1].index <= end)
 
 
-def journal_state(journal: RaftJournal) -> ControlState:
-    """What a journal that was just opened has as committed. Raises IncompatibleFormat."""
+def latest_state(journal: RaftJournal) -> ControlState:
+    """What a journal that was just opened makes, with what may not be committed yet.
+
+    How far it is, may not have been noted before the process was killed. Raises IncompatibleFormat.
+    """
     state, applied = ControlState(), 0
     if journal.snapshot_file.exists:
         snapshot = journal.snapshot_file.load()
         state, applied = decode_state(snapshot.state), snapshot.last.index
-    return _folded(state, applied, journal[:], journal.getRaftCommitIndex())
+    entries = journal[:]
+    return _folded(state, applied, entries, entries[-1].index)
 
 
 def _folded(state: ControlState, applied: int, entries: list[Entry], end: int) -> ControlState:

@@ -7,15 +7,20 @@ from typing import Any, Final
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel.cli.app import app
+from hourwheel.clock import SystemClock
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import DISPATCH_TOPIC
 from hourwheel.v1 import consumer_pb2, consumer_pb2_grpc
+from node.process.subprocess_node import ChildNode
 from node.tools.backup import command, restore_command
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.audit_runs import errors_of, run_audit
 from tests.support.embedded_node import EmbeddedNode
+from tests.support.eventually import until_told
 from tests.support.kept_user import add_alice, check_alice
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
@@ -160,3 +165,64 @@ async def test_three_nodes_begin_with_the_backup_of_a_follower(
         assert set(got) <= {b"new", b"soon"}
     result = run_audit(*(one.config.node.data_directory for one in cluster.nodes))
     assert errors_of(result) == []
+
+
+async def test_what_is_held_stays_held_over_a_takeover_until_it_is_resumed(
+    tmp_path: Path, commands: Commands
+) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backups"
+    overdue = [b"late %d" % number for number in range(20)]
+    async with ChildNode(data, SMALL) as node:
+        async with AsyncProducer(node.address) as producer:
+            await producer.publish_many("orders", [Message(b"later", delay_ms=HOUR_MS)] * 5)
+            due_ms = SystemClock().wall_ms() + 3_000
+            sent = [Message(one, due_ms=int(due_ms)) for one in overdue]
+            await producer.publish_many("orders", sent)
+        await node.kill()
+    await commands.backup("create", data, "--to", folder)
+
+    async def is_past() -> bool:
+        return SystemClock().wall_ms() > due_ms
+
+    await until_told(is_past)
+    cluster = LocalCluster(tmp_path / "new", values={**SMALL, "cluster": {"id": NEW_CLUSTER}})
+    now_ms = int(SystemClock().wall_ms())
+    for node_ in cluster.nodes:
+        found = await commands.restore(
+            *("--from", folder, "--to", node_.config.node.data_directory, "--node", node_.node_id),
+            *("--cluster-id", NEW_CLUSTER, "--now", now_ms),
+        )
+        assert (found["pending_count"], found["overdue_count"]) == (25, 20)
+    async with cluster:
+        master, shard = await cluster.wait_for_shard(in_sync=3)
+        assert await consume_new(cluster.servers, b"before the takeover") == []
+        await cluster.kill_node(master)
+        await cluster.wait_for_master(in_sync=2, epoch_above=shard.epoch)
+        assert await consume_new(cluster.servers, b"behind it") == []
+        async with AsyncAdmin(cluster.servers) as admin:
+            assert (await admin.status()).shards[0].pending_count == 25
+        words = ["--server", cluster.servers, "dispatch", "resume", "--yes"]
+        said = await asyncio.to_thread(CliRunner().invoke, app, words)
+        assert said.exit_code == 0, said.output
+        assert await consume(cluster.servers, len(overdue)) == sorted(overdue)
+        await cluster.start_node(master)
+        await cluster.wait_for_master(in_sync=3)
+        assert await consume_new(cluster.servers, b"at the end") == []
+    result = run_audit(*(one.config.node.data_directory for one in cluster.nodes))
+    assert errors_of(result) == []
+
+
+async def consume_new(servers: str, body: bytes) -> list[bytes]:
+    """What a consumer gets beside a message that is published now, and due at once.
+
+    A master that releases what is overdue does so before it answers the publish.
+    """
+    async with AsyncProducer(servers) as producer:
+        await producer.publish_many("orders", [Message(body)])
+    got: list[bytes] = []
+    async with AsyncConsumer(servers, group="g", topic="orders") as consumer, asyncio.timeout(120):
+        while body not in got:
+            for one in await consumer.receive(100):
+                got.append(one.body)
+                await consumer.ack(one)
+    return [one for one in got if one != body]

@@ -4,17 +4,19 @@ import asyncio
 import sys
 import tomllib
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.outcomes import RescheduleOutcome
 from hourwheel.types import NodeId
 from node.config.checks import cluster_nodes
+from node.shard.node_meta import CONTROL
 from node.tools.local_cluster.nodes import LocalCluster, LocalNode, toml_of
 from tests.support.audit_runs import errors_of, run_audit
 from tests.support.cluster_load import TOPIC
-from tests.support.eventually import until_told
+from tests.support.eventually import until, until_told
 from tests.support.kept_user import add_alice, check_alice
 
 HOUR_MS: Final = 3_600_000
@@ -74,7 +76,7 @@ async def receive_all(servers: str, count: int) -> list[bytes]:
 
 
 async def grow(cluster: LocalCluster, cluster_id: str) -> None:
-    """The first node is the only member; the others join it, and have all that it has."""
+    """The first node is the only member; the others join it, although it is killed meanwhile."""
     first, *others = cluster.nodes
     assert await min_in_sync(first) == 1
     async with AsyncAdmin(cluster.servers) as admin:
@@ -83,10 +85,19 @@ async def grow(cluster: LocalCluster, cluster_id: str) -> None:
         assert found.cluster_id == cluster_id
         nodes = cluster_nodes(first.config.cluster.nodes)
         coming = {NodeId(one.node_id): nodes[one.node_id].control for one in others}
-        assert await admin.change_members(coming, []) == 2
+        asked = asyncio.ensure_future(admin.change_members(coming, []))
+        control = first.config.node.data_directory / CONTROL
+        await until(lambda: any(control.glob("generation-0000000002*")))
+        await cluster.kill_node(0)  # the only one that knows of the change
+        await cluster.start_node(0)
+        with suppress(errors.HourwheelError):
+            await asked
 
         async def has_copies() -> bool:
-            found = await admin.members()
+            try:
+                found = await admin.members()
+            except errors.Unavailable:
+                return False
             are_in_sync = [one.is_in_sync for one in found.members]
             return are_in_sync == [True] * 3 and not found.is_changing
 

@@ -129,3 +129,18 @@ async def test_change_that_a_crash_interrupts_is_finished(
         if not former.process.is_running:
             await former.process.start()
         assert await former.process.wait() == 2
+
+
+async def test_voter_that_is_configured_alone_does_not_start(tmp_path: Path) -> None:
+    """It would be a majority of one, beside those that it leaves out."""
+    async with control_cluster(tmp_path) as cluster:
+        await founded(cluster)
+        cut = cluster.brokers.pop(N3)
+        await cut.kill()
+        process = ControlProcess(with_config(cut, peers={}, min_in_sync=1), log_file=cluster.log)
+        await process.start()
+        assert await process.wait() == 2
+        assert "cluster.nodes names n3, and the cluster of this directory has n1, n2, n3" in (
+            cluster.log.read_text()
+        )
+        await cluster.until(lambda: can_decide(cluster, N1, N2))

@@ -118,6 +118,7 @@ class ReceivedBatch:
         receipt: str,
         invisible_until_ms: int,
         lease_until_ms: float = float("inf"),
+        lease_ms: float = float("inf"),
         mask: NDArray[np.bool_] | None = None,
     ) -> None:
         """Wrap a checked delivery batch.
@@ -128,13 +129,14 @@ class ReceivedBatch:
             receipt: the receipt of all of them.
             invisible_until_ms: end of the lease by the node's clock, epoch milliseconds.
             lease_until_ms: the same by the monotonic clock of this process.
+            lease_ms: how long it was when the answer came.
             mask: bool[n], which of the delivered messages are in this sequence; None: all.
         """
         self.delivery = delivery
         self.topic = topic
         self.receipt = receipt
         self.invisible_until_ms = invisible_until_ms
-        self.lease_until_ms = lease_until_ms
+        self.lease_until_ms, self.lease_ms = lease_until_ms, lease_ms
         self.mask = mask
         """bool[n] over `delivery`: which of its messages are in this sequence; None: all."""
         self._undecided: list[tuple[int, int]] = []

@@ -223,6 +223,7 @@ class Poll:
             receipt=answer.receipt,
             invisible_until_ms=answer.invisible_until_ms,
             lease_until_ms=self._channel.clock.monotonic_ms() + lease_ms,
+            lease_ms=lease_ms,
             mask=None if check is None else check.find_mask(delivery),
         )
         if batch.mask is not None:

@@ -2,16 +2,19 @@
 
 Pure: no socket, no clock; a lock, since callers that block take messages in threads of their own.
 A message whose lease is over is never handed out: the node will deliver it again, and nobody could
-acknowledge it any more.
+acknowledge it any more. Each such delivery counts as an attempt, so a consumer that holds more than
+it can handle would make dead letters of what nobody has looked at. It learns to hold less.
 """
 
 import threading
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+
+_GROWTH_PARTS: Final = 4
 
 Finishable: TypeAlias = ReceivedMessage | ReceivedBatch | Iterable[ReceivedMessage]
 """What can be acknowledged: one message, a whole answer, or any messages."""
@@ -30,8 +33,22 @@ def selections_of(batch: ReceivedBatch, first: int = 0, end: int | None = None) 
     return [Selection(batch, low, high) for low, high in batch.runs(first, end)]
 
 
+class _Held(NamedTuple):
+    """An answer, and when it came."""
+
+    batch: ReceivedBatch
+    arrived_ms: float
+    taken_before: int
+    """Messages that had been handed out by then."""
+
+
 class LeaseBuffer:
     """Messages received ahead. All methods may be called from any thread.
+
+    What it holds and asks for are its *credits*: `messages_max` of them, until a lease ends before
+    its messages were asked for. Then there are half as many as were handed out in the time of that
+    lease, one at least. They grow by a quarter whenever an answer is used up and the next message
+    is asked for, if so many would be handed out in half a lease, at the pace since that answer.
 
     Invariant: what is here and what is asked for are together at most `messages_max`.
     """
@@ -46,7 +63,14 @@ class LeaseBuffer:
         counted as it counts: where the client checks a filter, only those that match."""
         self._first = 0
         self._end = 0
-        self._behind: deque[ReceivedBatch] = deque()
+        self._behind: deque[_Held] = deque()
+        self._credits = messages_max
+        self._taken = 0
+        """Messages handed out so far."""
+        self._current: _Held | None = None
+        """What the head was when it came."""
+        self._used: _Held | None = None
+        """The answer that was used up last, until the next message is asked for."""
         self._count = 0
         self._requested = 0
         self.expired_count = 0
@@ -62,15 +86,15 @@ class LeaseBuffer:
 
         Room that is small against a poll is left to grow, so that answers do not get ever smaller.
         """
-        room = self._messages_max - self._count - self._requested
-        return room > 0 and 2 * room >= self._poll_messages
+        room = self._credits - self._count - self._requested
+        return room > 0 and 2 * room >= min(self._poll_messages, self._credits)
 
     def reserve(self) -> int:
         """How many messages to ask for in a poll that begins now; 0: wait, there is no room."""
         with self._lock:
             if not self.has_room:
                 return 0
-            requested = min(self._messages_max - self._count - self._requested, self._poll_messages)
+            requested = min(self._credits - self._count - self._requested, self._poll_messages)
             self._requested += requested
             return requested
 
@@ -79,7 +103,8 @@ class LeaseBuffer:
         with self._lock:
             self._requested -= requested
             if batch is not None:
-                self._behind.append(batch)
+                arrived_ms = batch.lease_until_ms - batch.lease_ms
+                self._behind.append(_Held(batch, arrived_ms, self._taken))
                 self._count += len(batch)
 
     def take(self, count: int, now_ms: float) -> list[ReceivedMessage]:
@@ -94,8 +119,7 @@ class LeaseBuffer:
             if not self._find_head(now_ms):
                 return []
             head, first, end = self._head, self._first, min(self._end, self._first + count)
-            self._first = end
-            self._count -= end - first
+            self._hand_out(end)
         return head.messages(first, end) if head is not None else []
 
     def find_one(self, now_ms: float) -> ReceivedMessage | None:
@@ -106,19 +130,22 @@ class LeaseBuffer:
                 if not self._find_head(now_ms):
                     return None
                 head, first = self._head, self._first
-            self._first = first + 1
-            self._count -= 1
+            self._hand_out(first + 1)
         return None if head is None else head[first]
 
     def find_batch(self, now_ms: float) -> ReceivedBatch | None:
         """The next answer of which nothing was handed out yet."""
         with self._lock:
+            self._grow(now_ms)
             while self._behind:
-                batch = self._behind.popleft()
+                held = self._behind.popleft()
+                batch = held.batch
                 self._count -= len(batch)
                 if batch.lease_until_ms > now_ms:
+                    self._taken += len(batch)
+                    self._used = held
                     return batch
-                self.expired_count += len(batch)
+                self._drop(len(batch), held)
         return None
 
     def take_all(self) -> list[Selection]:
@@ -127,25 +154,52 @@ class LeaseBuffer:
             held = []
             if self._head is not None and self._first < self._end:
                 held += selections_of(self._head, self._first, self._end)
-            for batch in self._behind:
-                held += selections_of(batch)
+            for one in self._behind:
+                held += selections_of(one.batch)
             self._behind.clear()
             self._head, self._count = None, 0
             return held
 
     def _find_head(self, now_ms: float) -> bool:
         """Whether there is a message; then it is the first one of the head."""
+        self._grow(now_ms)
         while True:
             if self._head is not None and self._first < self._end:
                 if self._head.lease_until_ms > now_ms:
                     return True
                 self._count -= self._end - self._first
-                self.expired_count += self._end - self._first
+                self._drop(self._end - self._first, self._current)
             if not self._behind:
                 self._head, self._first, self._end = None, 0, 0
                 return False
-            self._head = self._behind.popleft()
+            self._current = self._behind.popleft()
+            self._head = self._current.batch
             self._first, self._end = 0, len(self._head)
+
+    def _hand_out(self, end: int) -> None:
+        """The head's messages up to `end` are somebody's now."""
+        self._count -= end - self._first
+        self._taken += end - self._first
+        self._first = end
+        if end == self._end:
+            self._used = self._current
+
+    def _drop(self, count: int, held: _Held | None) -> None:
+        """So many messages of an answer were held for too long."""
+        self.expired_count += count
+        taken = 0 if held is None else self._taken - held.taken_before
+        self._credits = max(1, min(self._credits, taken // 2))
+
+    def _grow(self, now_ms: float) -> None:
+        """Messages are asked for."""
+        used, self._used = self._used, None
+        taken = 0 if used is None else self._taken - used.taken_before
+        if used is None or not taken or self._credits >= self._messages_max:
+            return
+        grown = self._credits + max(1, self._credits // _GROWTH_PARTS)
+        needed_ms = grown * (now_ms - used.arrived_ms) / taken
+        if 2 * needed_ms <= used.batch.lease_ms:
+            self._credits = min(self._messages_max, grown)
 
 
 class AckBuffer:

@@ -173,3 +173,60 @@ def test_select_when_some_do_not_match() -> None:
     assert select(chosen) == [Selection(chosen, 1, 3), Selection(chosen, 5, 6)]
     assert select(list(chosen)) == select(chosen)
     assert select(chosen[2]) == [Selection(chosen, 5, 6)]
+
+
+class Slow:
+    """A consumer with one poll at a time, whose leases last 100 ms."""
+
+    def __init__(self, messages_max: int) -> None:
+        self.buffer = LeaseBuffer(messages_max, max(1, messages_max // 2))
+        self.now_ms = 0.0
+        self.handled = 0
+
+    def handle(self, count: int, each_ms: float) -> None:
+        """Handle so many, each of which takes that long."""
+        for _ in range(count):
+            while (wanted := self.buffer.reserve()) > 0:
+                made = batch(wanted, self.now_ms + 100.0)
+                made.lease_ms = 100.0
+                self.buffer.add(wanted, made)
+            self.handled += self.buffer.find_one(self.now_ms) is not None
+            self.now_ms += each_ms
+
+
+@pytest.mark.parametrize("each_ms", [3.0, 10.0, 40.0, 90.0])
+@pytest.mark.parametrize("messages_max", [2, 3, 50, 400])
+def test_consumer_that_is_too_slow_learns_to_hold_less(messages_max: int, each_ms: float) -> None:
+    slow = Slow(messages_max)
+    slow.handle(200, each_ms)
+    lost = slow.buffer.expired_count
+    assert lost <= messages_max
+    slow.handle(1_000, each_ms)
+    assert slow.buffer.expired_count == lost, "no lease ends unused any more"
+    assert slow.handled >= 1_190
+    assert len(slow.buffer) <= max(1, 100 / each_ms)
+
+
+def test_consumer_that_has_become_fast_holds_as_much_as_before() -> None:
+    slow = Slow(400)
+    slow.handle(100, 20.0)
+    assert slow.buffer.expired_count > 0
+    assert len(slow.buffer) < 10
+    slow.handle(2_000, 0.01)
+    assert len(slow.buffer) > 200
+
+
+def test_answer_of_which_nothing_matches_says_nothing_of_the_pace() -> None:
+    buffer = filled(batch(3, 10.0))
+    assert buffer.find_batch(10.0) is None
+    empty = masked(count=8)
+    buffer.add(0, empty)
+    assert buffer.find_batch(20.0) is empty
+    assert buffer.find_one(30.0) is None
+    assert buffer.reserve() == 1
+
+
+def test_consumer_that_keeps_up_holds_all_that_it_may() -> None:
+    slow = Slow(400)
+    slow.handle(2_000, 0.1)
+    assert (slow.buffer.expired_count, len(slow.buffer) > 200) == (0, True)

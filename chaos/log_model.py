@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from chaos.log_parts.deals import Deals
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from hourwheel.filter_language.wire import filter_from_wire
@@ -112,6 +113,8 @@ class LogModel:
     """Sequence -> (when it is due now, the latest due time that it ever had)."""
     leaving: set[int] = field(default_factory=set)
     """Sequences of what was released or thrown away by the record that moved it."""
+    deals: Deals = field(default_factory=Deals)
+    """Transactions."""
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
@@ -145,6 +148,8 @@ class LogModel:
             Kind.EPOCH_START: self._epoch_start,
             Kind.FEATURE_LEVEL: lambda _: None,
             Kind.TRIM_SEQUENCES: self._trim_sequences,
+            Kind.PREPARE: self.deals.prepare,
+            Kind.TRANSACT: self.deals.transact,
         }
         self.results[header.offset] = handlers[header.kind](batch)
         self.offset += header.total_bytes
@@ -159,7 +164,9 @@ class LogModel:
         for at, end, producer, first in _requests(batch):
             own = header.base_sequence + at
             result: tuple[str, int, int] = ("unknown topic", 0, 0)
-            if int(batch.topic_queue[at]) >> 8 in self.topics:
+            if header.flags & Flag.TRANSACTION:
+                result = self.deals.commit(batch, self.topics)
+            elif int(batch.topic_queue[at]) >> 8 in self.topics:
                 result = self._deduplicate(producer, first, end - at, own, header.store_ms)
             results.append(result)
             if result[0] == "new":

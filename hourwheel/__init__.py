@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.client.message_ids import PublishedIds
     from hourwheel.client.producer import AsyncProducer
+    from hourwheel.client.transactions.blocking import Transactions
+    from hourwheel.client.transactions.client import AsyncTransactions, CheckSettings
+    from hourwheel.client.transactions.words import CheckedTransaction
     from hourwheel.delay_levels import RetryPreset
     from hourwheel.errors import HourwheelError
     from hourwheel.filter_language.inputs import Sql, Tags
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
         DeadLetterReason,
         MessageState,
         RescheduleOutcome,
+        TransactionState,
     )
     from hourwheel.transport.access import Tls
     from hourwheel.transport.channel import Channel
@@ -50,8 +54,11 @@ __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncTransactions",
     "CancelOutcome",
     "Channel",
+    "CheckSettings",
+    "CheckedTransaction",
     "Columns",
     "Consumer",
     "DeadLetterReason",
@@ -74,6 +81,8 @@ __all__ = [
     "Sql",
     "Tags",
     "Tls",
+    "TransactionState",
+    "Transactions",
 ]
 
 _HOMES = {
@@ -105,7 +114,12 @@ _HOMES = {
     "RetryPreset": "delay_levels",
     "Sql": "filter_language.inputs",
     "Tags": "filter_language.inputs",
+    "AsyncTransactions": "client.transactions.client",
+    "CheckSettings": "client.transactions.client",
+    "CheckedTransaction": "client.transactions.words",
     "Tls": "transport.access",
+    "TransactionState": "outcomes",
+    "Transactions": "client.transactions.blocking",
 }
 
 

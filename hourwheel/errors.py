@@ -12,6 +12,7 @@
     |   +-- InvalidReceipt         (garbage, or of another group, topic or cluster)
     |   +-- Unprotected            (in the client) a secret would go out in the clear
     +-- NotFound: UnknownTopic, UnknownGroup
+    |   +-- UnknownTransaction     there is none, or it was decided so long ago that nobody knows
     +-- AlreadyExists
     +-- FailedPrecondition
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
@@ -21,10 +22,12 @@
     |   +-- FeatureLevelTooLow     not before all nodes know it
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
     |   +-- TopicPaused            nothing may be published to it, until an operator resumes it
+    |   +-- TransactionDecided     it has another outcome already: `state` says which
     |   +-- Forked                 (in the client) it belongs to the process that forked
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
     |   +-- TooManyMoved           as many messages are rescheduled as a shard keeps in memory
+    |   +-- TooManyTransactions    as many are open as a shard keeps in memory
     |   +-- DiskFull               no room to accept; what is durable is still delivered
     |   +-- QuotaExceeded          the caller's share is used: come back after `retry_after_ms`
     |   +-- QuotaReached           likewise, and waiting alone does not help
@@ -183,6 +186,12 @@ class UnknownTopic(NotFound):
     reason = "UNKNOWN_TOPIC"
 
 
+class UnknownTransaction(NotFound):
+    """No such transaction is open, and of none that was decided this is known."""
+
+    reason = "UNKNOWN_TRANSACTION"
+
+
 class UnknownGroup(NotFound):
     """There is no such consumer group, and this call does not make it."""
 
@@ -245,6 +254,12 @@ class LimitReached(FailedPrecondition):
     reason = "LIMIT_REACHED"
 
 
+class TransactionDecided(FailedPrecondition):
+    """The transaction has another outcome already, and keeps it."""
+
+    reason = "TRANSACTION_DECIDED"
+
+
 class TopicPaused(FailedPrecondition):
     """The topic is paused: nothing may be published to it until an operator resumes it."""
 
@@ -269,6 +284,13 @@ class TooManyMoved(ResourceExhausted):
     """As many pending messages were moved to another due time as a shard keeps in memory."""
 
     reason = "TOO_MANY_MOVED"
+    retriable = False
+
+
+class TooManyTransactions(ResourceExhausted):
+    """As many transactions are open, or as many bytes in them, as a shard takes."""
+
+    reason = "TOO_MANY_TRANSACTIONS"
     retriable = False
 
 

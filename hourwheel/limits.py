@@ -29,6 +29,20 @@ CANCEL_COUNT_MAX: Final = 16_384
 MOVED_COUNT_MAX: Final = 2_097_152
 """Messages of a shard that were moved to another due time and are not past: 24 bytes of memory, and
 of each checkpoint, for each."""
+TRANSACTIONS_OPEN_MAX: Final = 16_384
+"""Transactions of a shard that are prepared and not decided: some hundred bytes of memory, and of
+each checkpoint, for each."""
+TRANSACTIONS_OPEN_BYTES_MAX: Final = 1 << 30
+"""Bytes of their PREPARE records together: the log keeps them."""
+TRANSACTIONS_DECIDED_MAX: Final = 65_536
+"""Transactions of a shard that were decided last, and whose outcome is known: apply goes by it."""
+TRANSACTION_TOPICS_MAX: Final = 16
+PRODUCER_GROUP_BYTES_MAX: Final = 127
+TRANSACTION_CHECK_INTERVAL_MS_MAX: Final = 86_400_000
+TRANSACTION_CHECKS_MAX: Final = 100
+TRANSACTION_AGE_MS_MAX: Final = 3 * 86_400_000
+"""The log keeps what is behind an open transaction so long, at most."""
+TRANSACTIONS_PAGE_SIZE_MAX: Final = 1_000
 RECEIPT_COUNT_MAX: Final = 16_384
 RECEIVE_MESSAGE_COUNT_MAX: Final = 16_384
 RECEIVE_BYTES_MAX: Final = 8 * 1024 * 1024

@@ -36,6 +36,19 @@ class RescheduleOutcome(IntEnum):
     """Too late: it was cancelled."""
 
 
+class TransactionState(IntEnum):
+    """What has become of a transaction."""
+
+    OPEN = 1
+    """Prepared: nobody sees its messages."""
+    COMMITTED = 2
+    """Its messages are published."""
+    ROLLED_BACK = 3
+    """They never were: somebody's word."""
+    EXPIRED = 4
+    """They never were: nobody has said in time what became of it."""
+
+
 class ReceiptOutcome(IntEnum):
     """What became of an attempt to finish or change a lease."""
 

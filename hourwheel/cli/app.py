@@ -18,6 +18,7 @@ from hourwheel.cli import (
     publish,
     reschedule,
     server_commands,
+    transactions,
     wheel,
     worker,
 )
@@ -52,6 +53,7 @@ app.add_typer(catalog.groups, name="groups")
 app.add_typer(pending.pending, name="pending")
 app.add_typer(damage.damaged, name="damaged")
 app.add_typer(dead_letters.dead, name="dead")
+app.add_typer(transactions.transactions, name="transactions")
 app.add_typer(permissions.access, name="access")
 app.add_typer(members.members, name="members")
 app.add_typer(dispatch.dispatch, name="dispatch")

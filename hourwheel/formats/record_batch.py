@@ -36,6 +36,9 @@ A batch is a fixed header, columns, then blobs, little-endian, padded to 8 bytes
     other kinds, n rows: payload columns are n rows of the kind's dtype below (or none), blobs are
     the kind's protobuf message (or none).
 
+With the flag TRANSACTION a PUBLISH batch is the commit of a transaction, and `producer_id` the
+offset of the PREPARE record that has its messages.
+
 Why a message's meta and body stand together: one address, one length and one CRC (`crc`, over meta
 and body) then name a message wherever its bytes are copied, from the producer to the consumer.
 Why two CRCs a batch: the master stamps header and due times without reading the payload again, and
@@ -83,6 +86,8 @@ class Kind(IntEnum):
     FEATURE_LEVEL = 9
     EPOCH_START = 10
     TRIM_SEQUENCES = 11
+    PREPARE = 12
+    TRANSACT = 13
 
 
 class Flag(IntFlag):
@@ -90,8 +95,11 @@ class Flag(IntFlag):
 
     RELATIVE_DUE = 1
     PER_MESSAGE_PRODUCER = 2
+    TRANSACTION = 4
 
 
+TRANSACTION_FLAG: Final = int(Flag.TRANSACTION)
+"""The messages of a transaction: `producer_id` is the offset of its PREPARE. A plain number."""
 _PER_MESSAGE: Final = int(Flag.PER_MESSAGE_PRODUCER)
 """As a plain number: arithmetic on an IntFlag is a hundred times slower."""
 
@@ -108,6 +116,17 @@ class Outcome(IntEnum):
     """Of a group's own dead letters: given to it again, as retries of where they came from."""
     SKIPPED = 6
     """An operator's word: the group begins, or goes on, behind them."""
+
+
+class Step(IntEnum):
+    """What a TRANSACT row does to a transaction that is open."""
+
+    CHECK = 1
+    """Its producers are asked what became of it."""
+    ROLL_BACK = 2
+    """A producer's or an operator's word."""
+    EXPIRE = 3
+    """Rolled back, since nobody has said what became of it for too long."""
 
 
 DISPATCH_ROW: Final = np.dtype(
@@ -149,6 +168,13 @@ TRIM_ROW: Final = np.dtype([("retain_from_ms", "<i8")])
 EXPIRE_ROW: Final = np.dtype([("producer_idle_before_ms", "<i8")])
 TRIM_SEQUENCES_ROW: Final = np.dtype([("sequence_floor", "<u8")])
 """Of the messages below it only those are known that are not yet due."""
+PREPARE_ROW: Final = np.dtype(
+    [("token_high", "<u8"), ("token_low", "<u8"), ("topic_id", "<u4"), ("message_count", "<u4")]
+)
+"""A topic of a transaction: so many of its messages, behind those of the row before, are for it.
+
+All rows of a record have one token. The messages are in the blob (`Prepared`, state.proto)."""
+TRANSACT_ROW: Final = np.dtype([("prepare_offset", "<u8"), ("step", "<u4"), ("zero", "<u4")])
 FEATURE_LEVEL_ROW: Final = np.dtype([("level", "<u4"), ("zero", "<u4")])
 
 ROWS: Final[dict[int, np.dtype[Any]]] = {
@@ -160,6 +186,8 @@ ROWS: Final[dict[int, np.dtype[Any]]] = {
     Kind.EXPIRE: EXPIRE_ROW,
     Kind.FEATURE_LEVEL: FEATURE_LEVEL_ROW,
     Kind.TRIM_SEQUENCES: TRIM_SEQUENCES_ROW,
+    Kind.PREPARE: PREPARE_ROW,
+    Kind.TRANSACT: TRANSACT_ROW,
 }
 """dtype of the rows of each kind that has rows."""
 
@@ -480,10 +508,17 @@ def _wide(column: Seq[int] | U64 | None, count: int) -> bytes:
     return bytes(8 * count) if column is None else np.asarray(column, "<u8").tobytes()
 
 
-def build_rows(kind: Kind, rows: NDArray[Any]) -> bytes:
-    """Build an unstamped batch of a kind that has rows."""
+def build_rows(kind: Kind, rows: NDArray[Any], blob: bytes = b"") -> bytes:
+    """Build an unstamped batch of a kind that has rows, and maybe a protobuf message."""
     raw = rows.astype(ROWS[kind], copy=False).tobytes()
-    return _assemble(kind, Flag(0), len(rows), b"", raw, b"")
+    return _assemble(kind, Flag(0), len(rows), b"", raw, blob)
+
+
+def of_transaction(raw: bytes, prepare_offset: int) -> RecordBatch:
+    """An unstamped PUBLISH batch as the messages of a transaction that is committed."""
+    header = unpack_header(raw)
+    flags = header.flags | TRANSACTION_FLAG
+    return RecordBatch(raw, header._replace(flags=flags, producer_id=prepare_offset))
 
 
 def join_rows(pieces: Seq[NDArray[Any]]) -> NDArray[Any]:

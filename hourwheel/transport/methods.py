@@ -15,6 +15,7 @@ from hourwheel.v1 import (
     lookup_pb2,
     members_pb2,
     session_pb2,
+    transaction_pb2,
 )
 
 
@@ -55,6 +56,7 @@ _CONSUMER: Final = "/hourwheel.v1.ConsumerService/"
 _ADMIN: Final = "/hourwheel.v1.AdminService/"
 _ACCESS: Final = "/hourwheel.v1.AccessService/"
 _LOOKUP: Final = "/hourwheel.v1.LookupService/"
+_TRANSACTION: Final = "/hourwheel.v1.TransactionService/"
 
 OPEN_SESSION: Final = Method(
     "/hourwheel.v1.SessionService/Session",
@@ -118,6 +120,40 @@ CHANGE_INVISIBLE: Final = Method(
     consumer_pb2.ChangeInvisibleResponse,
     is_repeatable=True,
     session_field="change_invisible",
+)
+
+PREPARE: Final = Method(
+    _TRANSACTION + "Prepare",
+    transaction_pb2.PrepareRequest,
+    transaction_pb2.PrepareResponse,
+    is_repeatable=True,
+)
+"""Known again by its token."""
+END_TRANSACTION: Final = Method(
+    _TRANSACTION + "EndTransaction",
+    transaction_pb2.EndTransactionRequest,
+    transaction_pb2.EndTransactionResponse,
+    is_repeatable=True,
+)
+POLL_CHECKS: Final = Method(
+    _TRANSACTION + "PollChecks",
+    transaction_pb2.PollChecksRequest,
+    transaction_pb2.PollChecksResponse,
+    is_repeatable=True,
+    is_waiting=True,
+)
+"""A check whose answer got lost comes again after its interval."""
+LIST_TRANSACTIONS: Final = Method(
+    _TRANSACTION + "ListTransactions",
+    transaction_pb2.ListTransactionsRequest,
+    transaction_pb2.ListTransactionsResponse,
+    is_repeatable=True,
+)
+GET_TRANSACTION: Final = Method(
+    _TRANSACTION + "GetTransaction",
+    transaction_pb2.GetTransactionRequest,
+    transaction_pb2.GetTransactionResponse,
+    is_repeatable=True,
 )
 
 CREATE_TOPIC: Final = Method(

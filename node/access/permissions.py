@@ -95,6 +95,18 @@ def _cancelled(request: Any) -> tuple[Resource, ...]:
     return _topic(request) if request.keys or request.topic else _all_topics(request)
 
 
+def _prepared(request: Any) -> tuple[Resource, ...]:
+    """All topics of a transaction; one with more is refused by whoever reads it."""
+    parts = request.parts[: limits.TRANSACTION_TOPICS_MAX]
+    return tuple(topic_resource(part.topic) for part in parts) or _all_topics(request)
+
+
+def _of_topics_or_all(request: Any) -> tuple[Resource, ...]:
+    """A transaction has no topic but these; where none is named it may have any."""
+    names = request.topics[: limits.BATCH_TOPIC_COUNT_MAX]
+    return tuple(map(topic_resource, names)) or _all_topics(request)
+
+
 def _of_topic_or_all(request: Any) -> tuple[Resource, ...]:
     """As `_cancelled`: the history of a message of a topic, or of any."""
     return _topic(request) if request.topic else _all_topics(request)
@@ -149,6 +161,7 @@ _CONSUMER: Final = "hourwheel.v1.ConsumerService."
 _ADMIN: Final = "hourwheel.v1.AdminService."
 _ACCESS: Final = "hourwheel.v1.AccessService."
 _LOOKUP: Final = "hourwheel.v1.LookupService."
+_TRANSACTION: Final = "hourwheel.v1.TransactionService."
 
 RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
@@ -185,6 +198,11 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "DescribeWheel": Rule(Operation.LOOK, _cluster),
     _LOOKUP + "ListByKey": Rule(Operation.LOOK, _topic),
     _LOOKUP + "GetHistory": Rule(Operation.LOOK, _of_topic_or_all, _id_without_topic),
+    _TRANSACTION + "Prepare": Rule(Operation.PUBLISH, _prepared),
+    _TRANSACTION + "EndTransaction": Rule(Operation.PUBLISH, _of_topics_or_all),
+    _TRANSACTION + "PollChecks": Rule(Operation.PUBLISH, _of_topics_or_all),
+    _TRANSACTION + "ListTransactions": Rule(Operation.LOOK, _all_topics),
+    _TRANSACTION + "GetTransaction": Rule(Operation.LOOK, _all_topics),
     _ACCESS + "PutUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "DeleteUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "ListUsers": Rule(Operation.ADMINISTER, _cluster),

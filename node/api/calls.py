@@ -88,7 +88,8 @@ _DENIED: Final = (errors.PermissionDenied, errors.Unauthenticated)
 _LOCAL: Final = (errors.DataLoss, errors.FsyncFailed, errors.DiskFailed)
 """What is wrong with this node, not with the request."""
 
-_POLL: Final = "Receive"
+_RECEIVE: Final = "Receive"
+_POLLS: Final = frozenset({_RECEIVE, "PollChecks"})
 _SECONDS: Final = 0.001
 _log = logs.get(__name__)
 
@@ -260,7 +261,7 @@ class Calls:
         implement: Callable[[RequestT, Any], Coroutine[Any, Any, ResponseT]],
     ) -> UnaryHandler:
         """The handler of one unary method, from bytes to bytes."""
-        unread, holds_room = self.admission.unread, method == _POLL or is_read(method)
+        unread, holds_room = self.admission.unread, method == _RECEIVE or is_read(method)
 
         async def read_and_implement(raw: bytes, context: CallContext) -> Encodable:
             return await implement(parse(raw), context)
@@ -308,7 +309,7 @@ class Calls:
             tell: the form in which its caller is told of an error.
             is_counted: by the caller's quota; else what it belongs to is.
         """
-        work = Work.POLL if method == _POLL else Work.CALL
+        work = Work.POLL if method in _POLLS else Work.CALL
         admission, stats, quotas = self.admission, self.stats.method(method), self._quotas
         span = self.stats.spans.span(method)
         monotonic_ms = self.clock.monotonic_ms

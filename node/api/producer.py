@@ -59,7 +59,7 @@ class Producer:
                 count=count,
                 count_max=PUBLISH_COUNT_MAX,
             )
-        incoming = self._read(topic, messages)
+        incoming = self.read(topic, messages)
         if request.HasField("producer"):
             producer_id, first_sequence = _producer(request)
             incoming = incoming._replace(producer_id=producer_id, producer_sequence=first_sequence)
@@ -79,7 +79,7 @@ class Producer:
         with self._quotas.publishing(len(incoming.due_ms), size, instants):
             return await self._engine.publish_messages(incoming)
 
-    def _read(self, topic: str, messages: Iterable[OutgoingMessage]) -> IncomingMessages:
+    def read(self, topic: str, messages: Iterable[OutgoingMessage]) -> IncomingMessages:
         """Messages that keep every limit; an error names the index."""
         now_ms, allowed = self._engine.now_ms(), self._allowed
         latest, body_bytes_max = now_ms + self._horizon_ms, allowed.message_body_bytes
@@ -117,13 +117,18 @@ class Producer:
         except errors.HourwheelError as error:
             error.params.setdefault("index", str(len(bodies)))
             raise
-        if size > allowed.batch_bytes:
-            raise errors.BatchTooLarge(
-                f"{size} bytes of messages; at most {allowed.batch_bytes} are allowed",
-                bytes=size,
-                bytes_max=allowed.batch_bytes,
-            )
+        self.check_size(size)
         return IncomingMessages(topic, due_ms, bodies, raw_metas, genes, key_hashes)
+
+    def check_size(self, size_bytes: int) -> None:
+        """Raises BatchTooLarge where messages of one call have more bytes than one may have."""
+        most = self._allowed.batch_bytes
+        if size_bytes > most:
+            raise errors.BatchTooLarge(
+                f"{size_bytes} bytes of messages; at most {most} are allowed",
+                bytes=size_bytes,
+                bytes_max=most,
+            )
 
     async def cancel(self, request: CancelRequest, _context: CallContext) -> CancelResponse:
         """Take back messages; one definite answer for each id, or for each key."""

@@ -34,6 +34,7 @@ _ADMIN: Final = "hourwheel.v1.AdminService."
 MAKERS: Final = frozenset(
     {
         *(_PRODUCER + "Publish", _PRODUCER + "PublishStream", _CONSUMER + "Receive"),
+        "hourwheel.v1.TransactionService.Prepare",
         *(_ADMIN + "CreateTopic", _ADMIN + "PutGroup", _ADMIN + "PutSubscription"),
     }
 )

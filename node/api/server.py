@@ -19,6 +19,7 @@ from hourwheel.v1 import (
     consumer_pb2,
     lookup_pb2,
     session_pb2,
+    transaction_pb2,
 )
 from node.access.administration import Administration
 from node.access.audit import AuditLog
@@ -43,6 +44,7 @@ from node.api.request_gate import RequestGate
 from node.api.session import METHOD as SESSION_METHOD
 from node.api.session import Implement, Sessions
 from node.api.status_answer import NodeIdentity
+from node.api.transactions.service import Transactions
 from node.config.checks import split_address
 from node.config.model import LimitsSection, NodeConfig
 from node.contracts import grpc_status
@@ -79,7 +81,8 @@ ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 ACCESS: Final = access_pb2.DESCRIPTOR.services_by_name["AccessService"]
 LOOKUP: Final = lookup_pb2.DESCRIPTOR.services_by_name["LookupService"]
 SESSION: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
-SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, ACCESS, LOOKUP, SESSION)
+TRANSACTION: Final = transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"]
+SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, ACCESS, LOOKUP, SESSION, TRANSACTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,10 @@ class ApiServer:
             (ADMIN, Admin(parts.engine, identity, cluster, access)),
             (ACCESS, Access(parts.administration)),
             (LOOKUP, Lookup(parts.engine, access)),
+            (
+                TRANSACTION,
+                Transactions(parts.engine, producer, self._admission, access, self._quotas),
+            ),
         )
         for service, servicer in self._servicers:
             handlers = _handlers(

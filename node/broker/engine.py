@@ -32,6 +32,7 @@ from node.broker.settings import EngineConfig
 from node.broker.status import describe, shard_status
 from node.broker.takeover_wait import TakeoverWait
 from node.broker.topic_query import TopicQuery
+from node.broker.transactions.gate import TransactionGate
 from node.broker.wheel_query import WheelQuery
 from node.catalog.listing import Listing
 from node.consumers.dead_letters import DeadLetterSearch
@@ -128,6 +129,7 @@ class Engine:
         self.service: MasterService | None = None
         """Of the current mastership; None for a follower."""
         self._timer = make_timer(self._loop, self.guarded(self._on_timer))
+        self.transactions = TransactionGate(lambda: self._master)
         self.group_commit = GroupCommit(
             self.shard,
             guard,

@@ -29,6 +29,8 @@ from node.broker.pending_query import Pending
 from node.broker.publish_service import PublishService
 from node.broker.reschedule_service import RescheduleService
 from node.broker.settings import EngineConfig
+from node.broker.transactions.check_desk import CheckDesk
+from node.broker.transactions.service import TransactionService
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.positions import Skipper
 from node.catalog.service import CatalogService
@@ -139,11 +141,15 @@ class MasterService:
         )
         self.history = HistoryQuery(self, host.cluster_id)
         self.rescheduling = RescheduleService(self, self.publishing, self.keys)
+        self.transactions = TransactionService(
+            self, self.publishing, self.catalog_service, self.expiry, host.config.transactions
+        )
+        self.check_desk = CheckDesk(self, self.transactions)
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self)
         self.skipper = Skipper(self)
-        for waiting in (self.receive_service, self.expiry):
+        for waiting in (self.receive_service, self.expiry, self.check_desk):
             mastership.hold(waiting)
 
     # -- may it act -------------------------------------------------------------------------------
@@ -224,11 +230,13 @@ class MasterService:
                 self.mastership.trim_sequences(floor, now_ms)
             self._host.group_commit.wake()
         self.expiry.look(now_ms)
+        self.check_desk.look(now_ms, may_expire=not self._host.guard.refusal)
 
     def close_polls(self) -> None:
         """The node stops: answer each long poll with nothing. What is proposed is still applied."""
         self.receive_service.close()
         self.expiry.close(errors.ShuttingDown())
+        self.check_desk.close(errors.ShuttingDown())
 
     # -- consumers' calls -------------------------------------------------------------------------
 

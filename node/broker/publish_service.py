@@ -81,7 +81,7 @@ class PublishService:
             found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
         )
         with self._expiry.publishing(found, self._serving.now_ms):
-            published = await self._publish_batch(batch, due_ms, queues, now_ms)
+            published = await self.propose_batch(batch, due_ms, queues, now_ms)
         result = self._published(published)
         if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
             result.expected_gene = found.gene
@@ -108,7 +108,7 @@ class PublishService:
         with ExitStack() as uses:
             for topic in found:
                 uses.enter_context(self._expiry.publishing(topic, self._serving.now_ms))
-            published = await self._publish_batch(batch, due_ms, queues, now_ms)
+            published = await self.propose_batch(batch, due_ms, queues, now_ms)
         return self._published(published)
 
     def _check_joined(self, topics: list[Topic], batch: RecordBatch) -> None:
@@ -123,13 +123,14 @@ class PublishService:
         if any(topic.gene.number != number for topic in topics) and batch.meta_len.any():
             raise errors.InvalidBatch("topics want different genes: publish to each by itself")
 
-    async def _publish_batch(
+    async def propose_batch(
         self,
         batch: RecordBatch,
         due_ms: NDArray[np.int64],
         queues: NDArray[np.uint32],
         now_ms: int,
     ) -> Published:
+        """Append a batch, and wait for what becomes of it. Raises what apply says of it."""
         # Stamped with the instant that its delays were counted from, and not with that of a second
         # look at the clock: store_ms + delay is how clients know due times, and so ids.
         future: asyncio.Future[PublishResults] = self._serving.propose(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from node.broker.group_commit import Durability
+from node.broker.transactions.defaults import TransactionDefaults
 from node.catalog.changes import DefaultsConfig
 from node.config.model import NodeConfig
 from node.repair.damage_control import Pace
@@ -26,6 +27,7 @@ class EngineConfig:
     answer_bytes: int = 128 << 20
     """Of messages that were handed out and not read yet."""
     defaults: DefaultsConfig = field(default_factory=DefaultsConfig)
+    transactions: TransactionDefaults = field(default_factory=TransactionDefaults)
     damage_pace: Pace = field(default_factory=Pace)
     """How often damaged bytes are looked for again."""
 
@@ -70,6 +72,11 @@ def engine_config(config: NodeConfig) -> EngineConfig:
             is_durable=config.log.durability == "sync", flush_ms=config.log.async_flush_ms
         ),
         answer_bytes=config.limits.answer_bytes,
+        transactions=TransactionDefaults(
+            check_interval_ms=config.transactions.check_interval_ms,
+            checks_max=config.transactions.checks_max,
+            age_ms_max=config.transactions.age_ms,
+        ),
         defaults=DefaultsConfig(
             topics_auto_create=topics.auto_create,
             topics_auto_create_by_receiving=topics.auto_create_by_receiving,

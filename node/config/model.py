@@ -245,6 +245,32 @@ class GroupsSection(Section):
     )
 
 
+class TransactionsSection(Section):
+    """Transactions: defaults where a prepare does not say otherwise."""
+
+    check_interval_ms: int = _key(
+        60_000,
+        "ms",
+        "A transaction without an outcome is asked about after this long, and again each time.",
+        ge=1_000,
+        le=hard.TRANSACTION_CHECK_INTERVAL_MS_MAX,
+    )
+    checks_max: int = _key(
+        15,
+        "checks",
+        "After so many without an answer it is rolled back.",
+        ge=1,
+        le=hard.TRANSACTION_CHECKS_MAX,
+    )
+    age_ms: int = _key(
+        3_600_000,
+        "ms",
+        "After this long it is rolled back, whether anybody could be asked or not.",
+        ge=1_000,
+        le=hard.TRANSACTION_AGE_MS_MAX,
+    )
+
+
 class LimitsSection(Section):
     """What clients may ask for. Stricter than the formats' limits (docs/LIMITS.md), never laxer."""
 
@@ -435,6 +461,7 @@ class NodeConfig(Section):
     dispatch: DispatchSection = DispatchSection()
     topics: TopicsSection = TopicsSection()
     groups: GroupsSection = GroupsSection()
+    transactions: TransactionsSection = TransactionsSection()
     limits: LimitsSection = LimitsSection()
     disk: DiskSection = DiskSection()
     clock: ClockSection = ClockSection()

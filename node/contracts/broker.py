@@ -37,6 +37,7 @@ from node.contracts.message_topics import TopicsPort
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.rescheduling import ReschedulePort
+from node.contracts.transactions import TransactionPort
 from node.contracts.wheel_info import WheelInfo
 from node.telemetry.stats import EngineStats
 from storage.views.unit import Units
@@ -316,6 +317,11 @@ class EnginePort(ReschedulePort, TopicsPort, Protocol):
     """Of messages that were handed out and not read yet."""
     cluster_id: bytes
     """16 bytes."""
+
+    @property
+    def transactions(self) -> TransactionPort:
+        """Messages that are prepared, then committed or rolled back."""
+        ...
 
     def now_ms(self) -> int:
         """The cluster clock, in epoch milliseconds; it never goes back."""

@@ -158,6 +158,45 @@ FAMILIES: Final = (
         lambda it: it.stats.limited_polls,
     ),
     shard_counter(
+        "hourwheel_transactions_prepared_total",
+        "Transactions prepared.",
+        lambda it: it.stats.transactions_prepared,
+    ),
+    shard_counter(
+        "hourwheel_transactions_committed_total",
+        "Transactions whose messages were published.",
+        lambda it: it.stats.transactions_committed,
+    ),
+    shard_counter(
+        "hourwheel_transactions_rolled_back_total",
+        "Transactions rolled back by somebody's word.",
+        lambda it: it.stats.transactions_rolled_back,
+    ),
+    shard_counter(
+        "hourwheel_transactions_expired_total",
+        "Transactions rolled back since nobody had said in time what became of them.",
+        lambda it: it.stats.transactions_expired,
+    ),
+    shard_counter(
+        "hourwheel_transaction_checks_total",
+        "Check-backs handed out to producers.",
+        lambda it: it.stats.transaction_checks,
+    ),
+    shard_gauge(
+        "hourwheel_transactions_open",
+        "Transactions that are prepared and not decided, on the master.",
+        lambda it: it.stats.transactions_open,
+    ),
+    shard_gauge(
+        "hourwheel_transaction_oldest_seconds",
+        "How long ago the oldest of them was prepared; 0 without one.",
+        lambda it: (
+            (it.now_ms - it.stats.transactions_oldest_ms) * SECONDS
+            if it.stats.transactions_oldest_ms
+            else 0.0
+        ),
+    ),
+    shard_counter(
         "hourwheel_lease_expirations_total",
         "Leases that ran out.",
         lambda it: it.stats.lease_expirations,

@@ -20,8 +20,10 @@ from hourwheel.errors import HourwheelError, invariant
 from hourwheel.formats.record_batch import (
     EXPIRE_ROW,
     FEATURE_LEVEL_ROW,
+    PREPARE_ROW,
     RESCHEDULE_ROW,
     RESOLVE_ROW,
+    TRANSACT_ROW,
     TRIM_ROW,
     TRIM_SEQUENCES_ROW,
     Kind,
@@ -38,6 +40,7 @@ from node.shard.deduplication import PublishResults
 from node.shard.dispatcher import DispatchConfig, Dispatcher
 from node.shard.named_messages import rows_of
 from node.shard.shard import Applied, Shard
+from node.shard.transaction_apply import Prepare
 from node.shard.views import FEATURE_LEVEL, FEATURE_LEVEL_MIN, Views
 from replication.rules.master import Master
 
@@ -198,6 +201,24 @@ class Mastership:
         """
         invariant(rows.dtype == RESCHEDULE_ROW, "rows of RESCHEDULE")
         self._append(RecordBatch(build_rows(Kind.RESCHEDULE, rows)), now_ms, proposer)
+
+    def prepare(
+        self, rows: NDArray[np.void], blob: bytes, now_ms: int, proposer: Proposer[Prepare] | None
+    ) -> None:
+        """Append a PREPARE: a row for each topic, and a `Prepared` message.
+
+        The log's feature level must be `TRANSACTION_LEVEL` at least. Its end is a PUBLISH batch
+        with the flag TRANSACTION (`publish`), or a row of TRANSACT.
+        """
+        invariant(rows.dtype == PREPARE_ROW, "rows of PREPARE")
+        self._append(RecordBatch(build_rows(Kind.PREPARE, rows, blob)), now_ms, proposer)
+
+    def transact(
+        self, rows: NDArray[np.void], now_ms: int, proposer: Proposer[NDArray[np.bool_]] | None
+    ) -> None:
+        """Append TRANSACT rows; the result is which of them have changed something."""
+        invariant(rows.dtype == TRANSACT_ROW, "rows of TRANSACT")
+        self._append(RecordBatch(build_rows(Kind.TRANSACT, rows)), now_ms, proposer)
 
     def resolve(
         self, rows: NDArray[np.void], now_ms: int, proposer: Proposer[list[int]] | None

@@ -6,7 +6,7 @@ No clock, no Raft state, no configuration: what apply needs is in the log.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -23,6 +23,8 @@ from hourwheel.types import QUEUE_BITS, Key, topic_of
 from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.message_keys import rows_of_batch
 from node.shard.named_messages import look_up
+from node.shard.resolve_pieces import pieces_of
+from node.shard.transaction_apply import Prepare, apply_prepare, apply_steps
 from node.shard.views import Views, check_feature_level
 from storage.views.catalog_items import Subscription
 from storage.views.moved import AT_ONCE_MS
@@ -35,7 +37,7 @@ REDRIVEN_ATTEMPT: Final = 2
 RESCHEDULED: Final = np.dtype([("outcome", "u1"), ("due_ms", "<i8")])
 """What became of a row of RESCHEDULE: a RescheduleOutcome, and where the message is due now."""
 
-ApplyResult: TypeAlias = PublishResults | NDArray[Any] | list[int] | int | None
+ApplyResult: TypeAlias = PublishResults | NDArray[Any] | list[int] | Prepare | int | None
 """What became of a record, for its proposer: by kind, see the handlers. A CONFIG's is a bool."""
 
 
@@ -69,6 +71,8 @@ class Applier:
             Kind.FEATURE_LEVEL: self._feature_level,
             Kind.EPOCH_START: self._epoch_start,
             Kind.TRIM_SEQUENCES: self._trim_sequences,
+            Kind.PREPARE: partial(apply_prepare, views),
+            Kind.TRANSACT: partial(apply_steps, views),
         }
 
     def apply(self, batch: RecordBatch) -> ApplyResult:
@@ -280,7 +284,7 @@ class Applier:
         """How many positions of each row were unresolved until now."""
         resolved: list[int] = []
         again = _Again(batch.header.store_ms)
-        for low, high, is_ascending in _pieces(batch.rows):
+        for low, high, is_ascending in pieces_of(batch.rows):
             rows = batch.rows[low:high]
             if is_ascending:
                 resolved += self._finish(rows, again)
@@ -531,34 +535,5 @@ class _Again:
     """[first, end) of what they resolved, in their order."""
 
 
-def _pieces(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
-    """[low, high) of rows of RESOLVE, all of them in order; whether many ascend.
-
-    Those are rows that only finish positions of one queue for one group, each behind the one before
-    it: so a consumer acknowledges what a filter picked, a row a message and a row for what lies
-    between two.
-    """
-    at, count = 0, len(rows)
-    if count >= _ROWS_MIN:
-        first, group, queue = rows["first_position"], rows["group_id"], rows["topic_queue"]
-        finishes = (rows["outcome"] == Outcome.ACK) | (rows["outcome"] == Outcome.FILTERED)
-        follows = np.zeros(count + 1, np.bool_)
-        follows[1:-1] = first[1:] >= first[:-1] + rows["count"][:-1]
-        follows[1:-1] &= (group[1:] == group[:-1]) & (queue[1:] == queue[:-1])
-        follows[1:-1] &= finishes[1:] & finishes[:-1]
-        edges = np.flatnonzero(follows[1:] != follows[:-1])
-        for low, last in edges.reshape(-1, 2).tolist():
-            if last + 1 - low < _ROWS_MIN:
-                continue
-            if at < low:
-                yield at, low, False
-            yield low, last + 1, True
-            at = last + 1
-    if at < count:
-        yield at, count, False
-
-
-_ROWS_MIN = 16
-"""Fewer rows than this are resolved sooner one by one."""
 _KINDS = frozenset(Kind)
 _AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD, Outcome.REDRIVE})

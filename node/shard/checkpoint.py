@@ -31,6 +31,7 @@ from storage.views.moved import Moved, pack_rows
 from storage.views.producer_state import ProducerStates
 from storage.views.sequence_index import SequenceIndex
 from storage.views.tombstones import Tombstones, TombstoneState
+from storage.views.transactions import Transactions
 from timewheel.cursor import Cursor
 from timewheel.flush import FlushJob, FlushSource, Place, WrittenRun
 from timewheel.levels import day_of
@@ -113,6 +114,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
             next_topic_id=manifest.next_topic_id,
             next_group_id=manifest.next_group_id,
         ),
+        transactions=Transactions(manifest.transactions, manifest.transactions_forgotten),
         applied_offset=manifest.applied_offset,
         next_sequence=manifest.next_sequence,
         sequence_floor=manifest.sequence_floor,
@@ -259,6 +261,8 @@ class CheckpointJob:
         self._acks = views.acks.capture()
         self._producers = views.producers.capture()
         self._moved = views.moved.capture()
+        self._transactions = views.transactions.capture()
+        self.manifest.transactions_forgotten = views.transactions.forgotten_offset
         self._old_runs = [run_state(run) for run in views.wheel.runs.all()]
         self._syncs: list[Callable[[], None]] = [
             *views.queues.begin_checkpoint(),
@@ -298,6 +302,7 @@ class CheckpointJob:
         self.manifest.acks.extend(self._acks())
         self.manifest.producers.extend(self._producers())
         self.manifest.moved = pack_rows(self._moved)
+        self.manifest.transactions = self._transactions()
         self._name(written)
         write_manifest(self._place, self.manifest)
 

@@ -1,4 +1,8 @@
-"""What is decided as a PUBLISH batch is applied: which messages are accepted, and their genes."""
+"""What is decided as a PUBLISH batch is applied: which messages are accepted, and their genes.
+
+A batch with the flag TRANSACTION is the commit of a transaction. It counts where that is open and
+all of its topics are there; else all of its messages are rejected, and nothing else happens.
+"""
 
 from typing import NamedTuple, TypeAlias
 
@@ -7,12 +11,14 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import Flag, RecordBatch
+from hourwheel.formats.record_batch import TRANSACTION_FLAG, Flag, RecordBatch
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
+from hourwheel.outcomes import TransactionState
 from hourwheel.types import QUEUE_BITS, topic_of
 from node.shard.views import Views
 from storage.views.catalog import Catalog
 from storage.views.producer_state import Duplicate
+from storage.views.transactions import Transaction
 from storage.views.unit import UNIT, Units
 
 
@@ -34,6 +40,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 def deduplicate(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
     """(results, which messages are accepted: None for all)."""
     header = batch.header
+    if header.flags & TRANSACTION_FLAG:
+        return _decide_commit(views, batch)
     if header.flags & Flag.PER_MESSAGE_PRODUCER:
         return _deduplicate_each(views, batch)
     own = Published(header.epoch, header.base_sequence, header.count, header.store_ms)
@@ -59,6 +67,44 @@ def _check_producer(
         return Published(found.epoch, found.base_sequence, count, found.store_ms, True)
     producers.record(producer_id, first, count, own.base_sequence, own.store_ms, own.epoch)
     return own
+
+
+def _decide_commit(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
+    """Of the messages of a transaction: all of them are accepted, or none."""
+    header, transactions = batch.header, views.transactions
+    offset = header.producer_id
+    one = transactions.find(offset)
+    if one is None or not one.is_open:
+        return {0: _too_late(one)}, _none(header.count)
+    topics = set((batch.topic_queue >> QUEUE_BITS).tolist())
+    if not all(map(views.catalog.find_topic_by_id, topics)):
+        gone = errors.UnknownTopic("a topic of the transaction was deleted")
+        return {0: gone}, _none(header.count)
+    transactions.decide(
+        offset,
+        TransactionState.COMMITTED,
+        header.store_ms,
+        base_sequence=header.base_sequence,
+        epoch=header.epoch,
+    )
+    own = Published(header.epoch, header.base_sequence, header.count, header.store_ms)
+    return {0: own}, None
+
+
+def _too_late(one: Transaction | None) -> PublishResult:
+    if one is None:
+        return errors.UnknownTransaction()
+    if one.state == TransactionState.COMMITTED:
+        return Published(
+            one.published_epoch, one.base_sequence, one.message_count, one.decided_ms, True
+        )
+    return transaction_decided(one)
+
+
+def transaction_decided(one: Transaction) -> errors.TransactionDecided:
+    """The error for whoever wants it to have another outcome."""
+    state = one.state.name
+    return errors.TransactionDecided(f"the transaction is {state} already", state=state)
 
 
 def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:

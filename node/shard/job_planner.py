@@ -451,6 +451,7 @@ class Maintenance:
         needed = [
             self._views.applied_offset,
             self._views.queues.references()[0],
+            self._views.transactions.floor_offset,
             *(log_offset_min(units) for units in self._views.wheel.units_in_memory()),
         ]
         return min(one for one in needed if one is not None)

@@ -20,6 +20,7 @@ from storage.views.moved import Moved, are_above
 from storage.views.producer_state import ProducerStates
 from storage.views.sequence_index import SequenceIndex, SlotState
 from storage.views.tombstones import Tombstones
+from storage.views.transactions import Transactions
 from storage.views.unit import UNIT, Units, copied, join, pick, sort_by_key
 from timewheel.cursor import Cursor
 from timewheel.memtable import within
@@ -27,7 +28,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 5
+FEATURE_LEVEL: Final = 6
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -35,6 +36,8 @@ REDRIVE_LEVEL: Final = 4
 """From this level on RESOLVE may re-drive and skip."""
 RESCHEDULE_LEVEL: Final = 5
 """From this level on there are RESCHEDULE records."""
+TRANSACTION_LEVEL: Final = 6
+"""From this level on there are transactions: PREPARE, TRANSACT, and PUBLISH with TRANSACTION."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -73,6 +76,7 @@ class Views:
     acks: AckStates
     producers: ProducerStates
     catalog: Catalog
+    transactions: Transactions
     applied_offset: int = 0
     is_whole: bool = True
     """No record is half applied: else they are lost, and only the log is left."""
@@ -226,7 +230,7 @@ class Views:
         self.sequences.digest_into(hasher, self.sequence_floor, self.are_ahead)
         self.tombstones.digest_into(hasher, self.are_known)
         self.moved.digest_into(hasher, self.cursor.key)
-        for view in (self.acks, self.producers, self.catalog):
+        for view in (self.acks, self.producers, self.catalog, self.transactions):
             view.digest_into(hasher)
         return hasher.hexdigest()
 

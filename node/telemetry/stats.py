@@ -52,6 +52,17 @@ class EngineStats:
     cancelled: int = 0
     rescheduled: int = 0
     """Messages moved to another due time by this master."""
+    transactions_open: int = 0
+    """As of now, on the master."""
+    transactions_oldest_ms: int = 0
+    """When the oldest of them was prepared; 0 without any."""
+    transactions_prepared: int = 0
+    transactions_committed: int = 0
+    transactions_rolled_back: int = 0
+    transactions_expired: int = 0
+    """Rolled back since nobody had said in time what became of them."""
+    transaction_checks: int = 0
+    """Check-backs that were handed out."""
     groups_expired: int = 0
     """Unused groups that were deleted because nobody uses them."""
     topics_expired: int = 0

@@ -23,9 +23,11 @@ from spark_jobs.audit.checks.windows import Window
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.requests import Request
 from spark_jobs.audit.facts.scan import NO_MOMENT, Moment
+from spark_jobs.audit.facts.transactions import Known, follow
 from spark_jobs.audit.shard import ShardState
 from spark_jobs.logs.replica import ERROR, Replica, ShardCopy
 from storage.views.catalog import Catalog
+from storage.views.transactions import Transactions
 
 if TYPE_CHECKING:
     from spark_jobs.audit.join import Joining
@@ -104,6 +106,7 @@ class _Manifest:
             yield from self._counts(moment)
             yield from self._catalog()
             yield from self._producers()
+            yield from self._transactions()
             yield from self._acknowledged()
 
     # -- what records alone say -------------------------------------------------------------------
@@ -195,6 +198,29 @@ class _Manifest:
         deleted = {key: at for key, at in state.line.deleted.items() if at < self._applied}
         wanted = Request.remembered(facts.requests[before], expires, deleted)
         yield from _differing_items("producer", list(self._manifest.producers), wanted)
+
+    def _transactions(self) -> Iterator[Difference]:
+        state, applied = self._state, self._applied
+        facts = state.facts
+        deleted = {key: at for key, at in state.line.deleted.items() if at < applied}
+        prepares, steps, commits = (
+            one[one["offset"] < applied] for one in (facts.prepares, facts.steps, facts.commits)
+        )
+        wanted = follow(prepares, steps, commits, deleted).known
+        try:
+            mine = Transactions(self._manifest.transactions)
+        except errors.HourwheelError as error:
+            yield Difference("transactions", error.message, "rows of transactions")
+            return
+        offsets = [at for is_open in (True, False) for at in mine.offsets_after(0, is_open=is_open)]
+        found = {
+            one.offset: Known(one.state, one.checks, one.base_sequence)
+            for one in map(mine.find, offsets)
+            if one is not None
+        }
+        for offset in sorted(found.keys() | wanted.keys()):
+            name = f"transaction prepared at {offset}"
+            yield from _differing(name, found.get(offset), wanted.get(offset))
 
     # -- acknowledgements -------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from spark_jobs.audit.facts.lateness import LATE_MS_MAX
 from spark_jobs.audit.facts.records import DISPATCH
 from spark_jobs.audit.facts.requests import RejectedRanges, Request
 from spark_jobs.audit.facts.scan import LogFacts, ScanPart
+from spark_jobs.audit.facts.transactions import follow
 from spark_jobs.audit.steps import ScanTask, ledger_of, scan_range
 from spark_jobs.logs.block_table import Damage
 from spark_jobs.logs.ranges import SegmentRange, plan_ranges
@@ -379,6 +380,10 @@ def make_ledger(state: ShardState) -> None:
         is_whole=state.is_whole,
         rejected_before=() if state.is_whole else rejected_firsts(state.copies, facts.requests),
     )
+    deals = follow(
+        *(facts.prepares, facts.steps, facts.commits, state.line.deleted, state.start_offset)
+    )
+    state.rejected = state.rejected.joined(deals.rejected)
     if not state.rejected.is_certain:
         reason = "some producers' requests come in an order that does not tell which are rejected"
         state.note("ledger", "request-order", reason)

@@ -19,6 +19,7 @@ from node.api.admin import Admin
 from node.api.consumer import Consumer
 from node.api.lookup import Lookup
 from node.api.producer import Producer
+from node.api.transactions.service import Transactions
 from node.config.model import LimitsSection
 from tests.support.api_world import ApiWorld, refused
 from tests.support.eventually import until
@@ -44,6 +45,7 @@ async def test_reflection_names_every_service() -> None:
         "hourwheel.v1.SessionService",
         "hourwheel.v1.AccessService",
         "hourwheel.v1.LookupService",
+        "hourwheel.v1.TransactionService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
@@ -67,6 +69,7 @@ def test_every_method_of_the_proto_files_has_a_handler() -> None:
         (server.CONSUMER, Consumer),
         (server.ADMIN, Admin),
         (server.LOOKUP, Lookup),
+        (server.TRANSACTION, Transactions),
     ):
         for method in service.methods:
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.formats.record_batch import Outcome
+from hourwheel.formats.record_batch import Outcome, Step
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
-from tests.support.shard_proposals import Side
+from tests.support.shard_proposals import TOPIC, Side
 from tests.support.shard_world import INVISIBLE_MS, ShardWorld
 from tests.support.small_sizes import small_sizes
 from timewheel.levels import DAY_MS, HOUR_MS
@@ -38,6 +38,8 @@ _delays = st.one_of(
 )
 _few = st.lists(_delays, min_size=1, max_size=12)
 _index = st.integers(0, 1 << 16)
+_ends = st.sampled_from(["commit", "commit", *Step])
+_forged = st.sampled_from([0, 0, 0, 0, 8])
 _filters = st.builds(
     FilterExpression.tags,
     st.sampled_from(
@@ -163,6 +165,30 @@ class ShardMachine(RuleBasedStateMachine):
         due_ms = due_ms[: len(sequences)]
         shifts = {"due_shift_ms": forged == 1, "epoch_shift": forged == 2}
         world.reschedule(sequences, due_ms, **shifts)
+
+    @rule(delays=_few, token=st.integers(1, 12), side=st.booleans())
+    def prepare(self, delays: list[int], token: int, side: bool) -> None:
+        """Also what was prepared before."""
+        due_ms = [self.world.now_ms + delay for delay in delays]
+        topic = self.sides[-1].topic if side and self.sides else TOPIC
+        self.world.prepare(due_ms, token, topic)
+
+    @rule(
+        which=_index, how=st.sampled_from(["commit", *Step]), commit=st.booleans(), forged=_forged
+    )
+    def transact(self, which: int, how: str | Step, commit: bool, forged: int) -> None:
+        """Also what was decided before, and what never was prepared; and two ends at once."""
+        world = self.world
+        known = [*world.model.deals.known] or [0]
+        offset = known[which % len(known)] + forged
+        one = world.shard.views.transactions.find(offset)
+        queues = None if one is None or one.topic_ids == (TOPIC,) else [one.topic_ids[0] << 8]
+        if isinstance(how, Step):
+            world.transact([offset, known[0]], how)
+        else:
+            world.commit_transaction(offset, queues)
+        if commit:
+            self.step(world.commit)
 
     # -- consumers --------------------------------------------------------------------------------
 

@@ -111,6 +111,8 @@ class Checkers:
         """(sequence, CancelOutcome) as callers were told."""
         self.moves: list[tuple[int, int]] = []
         """(sequence, RescheduleOutcome) as callers were told."""
+        self.deals: list[tuple[int, str]] = []
+        """(Offset of its PREPARE, outcome) of transactions, as callers were told."""
         self.received = 0
         self.early_ms = float("-inf")
         """How much too early by true time the earliest delivery or dispatch was."""
@@ -256,6 +258,8 @@ class Checkers:
             self._check_cancel(sequence, outcome)
         for sequence, outcome in self.moves:
             self._check_move(sequence, outcome)
+        for offset, state in self.deals:
+            assert model.deals.outcomes[offset] == state, f"I10: {offset} is not {state}"
         digests = set()
         for node in nodes:
             log = node.shard.log

@@ -31,6 +31,7 @@ from tests.sim.cluster_clients import (
     Mover,
     Producer,
     Proposer,
+    Trader,
     resolve_filtered,
 )
 from tests.sim.cluster_names import Visitor
@@ -124,6 +125,8 @@ class Cluster:
         self.producers = [Producer(self, number + 1) for number in range(self._producer_count)]
         Canceller(self)
         Mover(self)
+        for number in (1, 2):
+            Trader(self, number)
         Consumer(self)
         if self.is_changing:
             Administrator(self)

@@ -1,15 +1,17 @@
 """Clients of a simulated cluster: they publish, cancel, consume, through any change of master."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import Outcome
+from hourwheel.errors import CorruptLog, HourwheelError
+from hourwheel.formats.record_batch import Outcome, Step
 from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import filtered_rows
+from node.shard.deduplication import Published
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
 
@@ -187,6 +189,64 @@ class Mover(Client):
             Proposer(node, then).reschedule(sequences, due_ms)
 
         self.ask(move)
+
+
+class Trader(Client):
+    """Prepares transactions, one after the other, and ends each: now and then twice, or not at all.
+
+    What it is told of the end is final; the master gives up what nobody ends.
+    """
+
+    def __init__(self, cluster: "Cluster", number: int) -> None:
+        super().__init__(cluster, f"trader-{number}")
+        self._token = number << 32
+        self._offset: int | None = None
+        cluster.events.later(300, self._try)
+
+    def _try(self) -> None:
+        random = self.cluster.events.random
+        self.cluster.events.later(random.uniform(50, 400), self._try)
+        if not self.cluster.is_publishing:
+            return
+        offset = self._offset
+        if offset is None:
+            self.ask(self._prepare)  # until it is answered: with the same token
+            return
+        if random.random() < 0.7:  # else another one ends it as well
+            self._offset = None
+            self._token += 1
+        if random.random() < 0.7:
+            self.ask(lambda node: self._commit(node, offset))
+        else:
+            step = random.choice((Step.CHECK, Step.ROLL_BACK, Step.EXPIRE))
+            self.ask(lambda node: self._step(node, offset, step))
+
+    def _prepare(self, node: "SimNode") -> None:
+        random, token = self.cluster.events.random, self._token
+        due_ms = [int(node.cluster_ms()) + random.choice((-5, 20, 1_500)) for _ in range(2)]
+
+        def then(result: Any) -> None:
+            if self._token == token:
+                self._offset = result.offset
+
+        Proposer(node, then).prepare(due_ms, token)
+
+    def _commit(self, node: "SimNode", offset: int) -> None:
+        def then(result: Any) -> None:
+            if isinstance(result[0], Published):
+                self.cluster.checkers.deals.append((offset, "COMMITTED"))
+
+        with suppress(CorruptLog):  # a service tells its caller to try again
+            Proposer(node, then).commit_transaction(offset)
+
+    def _step(self, node: "SimNode", offset: int, step: Step) -> None:
+        state = "EXPIRED" if step == Step.EXPIRE else "ROLLED_BACK"
+
+        def then(result: Any) -> None:
+            if step != Step.CHECK and result[0]:
+                self.cluster.checkers.deals.append((offset, state))
+
+        Proposer(node, then).transact([offset], step)
 
 
 class Administrator(Client):

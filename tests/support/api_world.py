@@ -22,6 +22,7 @@ from hourwheel.v1 import (
     consumer_pb2_grpc,
     lookup_pb2_grpc,
     session_pb2_grpc,
+    transaction_pb2_grpc,
 )
 from node.access.administration import Administration
 from node.access.control import AccessControl, Identify
@@ -113,6 +114,7 @@ class ApiWorld:
         self.consumer = consumer_pb2_grpc.ConsumerServiceStub(self.channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         self.lookup = lookup_pb2_grpc.LookupServiceStub(self.channel)
+        self.transactions = transaction_pb2_grpc.TransactionServiceStub(self.channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         return self
 

@@ -63,6 +63,7 @@ from node.shard.apply import RESCHEDULED
 from node.telemetry.stats import EngineStats
 from storage.views.key_rows import keys_in
 from storage.views.unit import UNIT
+from tests.support.fake_transactions import FakeTransactions
 
 NOW_MS: Final = 1_800_000_000_000
 EPOCH: Final = 3
@@ -109,6 +110,7 @@ class FakeEngine:
     is_closed: bool = False
     leases: int = 0
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
+    transactions: FakeTransactions = field(default_factory=FakeTransactions)
     expected_gene: GeneSpec | None = None
 
     async def _begin(self, name: str, what: object) -> None:

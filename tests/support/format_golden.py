@@ -17,17 +17,21 @@ from hourwheel.formats.record_batch import (
     DISPATCH_ROW,
     EXPIRE_ROW,
     FEATURE_LEVEL_ROW,
+    PREPARE_ROW,
     RESCHEDULE_ROW,
     RESOLVE_ROW,
+    TRANSACT_ROW,
     TRIM_ROW,
     TRIM_SEQUENCES_ROW,
     Kind,
     Outcome,
     RecordBatch,
     Stamp,
+    Step,
     build_blob,
     build_publish,
     build_rows,
+    of_transaction,
     stamp,
 )
 from storage.views.unit import Units
@@ -48,9 +52,9 @@ BODIES: Final = (b"first body", b"", b"third")
 METAS: Final = (b"", b"\x0a\x03tag", b"\x0a\x01t")
 
 
-def stamped(raw: bytes) -> bytes:
+def stamped(raw: bytes | RecordBatch) -> bytes:
     """A batch as a master writes it."""
-    batch = RecordBatch(raw)
+    batch = raw if isinstance(raw, RecordBatch) else RecordBatch(raw)
     if batch.header.kind == Kind.PUBLISH:
         queues = np.array([0x0101, 0x0102, 0x0200], np.uint32)
         pieces = stamp(batch, STAMP, due_ms=batch.due_ms, topic_queue=queues)
@@ -127,6 +131,29 @@ def reschedule() -> bytes:
         (DUE_MS, 5, DUE_MS + 3_600_000, 7, 0),
         (DUE_MS, 5, DUE_MS, 7, 0),
     )
+
+
+def prepare() -> bytes:
+    """A transaction with a message for each of two topics (the blob need not be one here)."""
+    rows = np.array([(1, 2, 3, 1), (1, 2, 4, 1)], PREPARE_ROW)
+    return stamped(build_rows(Kind.PREPARE, rows, b"\x0a\x05tills"))
+
+
+def transact() -> bytes:
+    """A check, and two ends."""
+    return rows_of(
+        Kind.TRANSACT,
+        TRANSACT_ROW,
+        (4_096, Step.CHECK, 0),
+        (4_096, Step.ROLL_BACK, 0),
+        (8_192, Step.EXPIRE, 0),
+    )
+
+
+def publish_transaction() -> bytes:
+    """The messages of a transaction that is committed."""
+    raw = build_publish([DUE_MS, DUE_MS, DUE_MS + 1], BODIES, metas=METAS)
+    return stamped(of_transaction(raw, 4_096))
 
 
 def resolve() -> bytes:
@@ -252,6 +279,9 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_dispatch": dispatch,
     "batch_cancel": cancel,
     "batch_reschedule": reschedule,
+    "batch_prepare": prepare,
+    "batch_transact": transact,
+    "batch_publish_transaction": publish_transaction,
     "batch_resolve": resolve,
     "batch_resolve_filtered": resolve_filtered,
     "batch_resolve_redrive": resolve_redrive,

@@ -4,11 +4,11 @@
     nodes = replicate(made.directory, 3)                    # node-1, node-2, node-3 side by side
 
 A life of some rounds, each with publishes (bulk batches, singles that share a batch, a producer's
-batch sent twice), cancels, moves to other due times if asked for, time that goes by in which
-messages are dispatched, deliveries of which some are acknowledged, some given back until they are
-dead letters, and some left alone. After every other round the process ends and starts again: a new
-epoch, and a checkpoint. Segments are small. The same seed asks for the same; which singles share a
-batch is up to the threads.
+batch sent twice), cancels, moves to other due times and transactions if asked for, time that goes
+by in which messages are dispatched, deliveries of which some are acknowledged, some given back
+until they are dead letters, and some left alone. After every other round the process ends and
+starts again: a new epoch, and a checkpoint. Segments are small. The same seed asks for the same;
+which singles share a batch is up to the threads.
 
 `Made` says what was asked for, so that a test need not read the log to know it. Used by the tests
 of spark_jobs/: of the reader, of the audit and of the seeded faults. Tests that run many times want
@@ -27,9 +27,16 @@ import numpy as np
 from hourwheel.formats import tag_gene
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
-from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.formats.record_batch import (
+    TRANSACT_ROW,
+    RecordBatch,
+    Step,
+    build_publish,
+    of_transaction,
+)
 from hourwheel.types import NodeId, Offset
 from node.contracts.broker import Delivery, GroupSettings, IncomingMessages, Selection
+from node.contracts.transactions import PreparedPart, PreparedTransaction, Preparing
 from node.shard.dispatcher import DispatchConfig
 from node.shard.node_meta import NODE_META, open_node_meta
 from node.shard.recovery import WATERMARK, ShardConfig
@@ -67,6 +74,8 @@ class Made:
     """Sequences that were cancelled in time."""
     moved: dict[int, int] = field(default_factory=dict)
     """Sequence -> due time, of messages that were moved in time."""
+    prepared: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
+    """Transaction -> (topic, body) of each message, of those that are open."""
     void: int = 0
     """Messages of batches that are in the log, and that apply took for duplicates."""
     acknowledged: int = 0
@@ -94,6 +103,7 @@ async def make_log(
     segment_bytes: int = 32_768,
     node: str = "node-1",
     moves: bool = False,
+    deals: bool = False,
 ) -> Made:
     """Let a node live for some rounds.
 
@@ -105,6 +115,7 @@ async def make_log(
         segment_bytes: a new file of the log after so much.
         node: its id.
         moves: whether messages are moved to other due times.
+        deals: whether there are transactions.
     """
     RealDisk(directory.parent).make_dir(directory.name)
     open_node_meta(RealDisk(directory), NodeId(node), CLUSTER_ID)
@@ -114,6 +125,7 @@ async def make_log(
         dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS),
     )
     life = _Life(Made(directory, seed), random.Random(seed), batch_messages, moves=moves)
+    life.deals = deals
     async with EngineWorld(directory, shard=shard) as world:
         await life.begin(world)
         for number in range(rounds):
@@ -129,6 +141,9 @@ class _Life:
         self.made, self._rng, self._size = made, rng, batch_messages
         self._sent, self._moves = 0, moves
         self._mover = random.Random(f"moves {made.seed}")
+        self.deals = False
+        self._dealer = random.Random(f"deals {made.seed}")
+        self._open: list[PreparedTransaction] = []
 
     async def begin(self, world: EngineWorld) -> None:
         for count, topic in enumerate(TOPICS, 1):
@@ -148,6 +163,8 @@ class _Life:
         await self._cancel_by_key(world)
         if self._moves:
             await self._move(world)
+        if self.deals:
+            await self._deal(world)
         for _ in range(3):
             world.advance(_ROUND_MS // 3)
             await until(lambda: not _is_due(world))
@@ -261,6 +278,57 @@ class _Life:
             if outcome == 1:
                 self.made.moved[sequence] = moved_ms
 
+    async def _deal(self, world: EngineWorld) -> None:
+        """Transactions that are committed, rolled back, checked, and open until the next round."""
+        rng, port = self._dealer, world.engine.transactions
+        for _ in range(4):
+            await self._prepare(world)
+        for one in [one for one in self._open if rng.random() < 0.7]:
+            self._open.remove(one)
+            of, is_commit = one.transaction_id, rng.random() < 0.7
+            ends = [port.end_transaction(of, (), is_commit=is_commit) for _ in range(2)]
+            ended, again = await asyncio.gather(*map(within, ends))
+            assert ended.messages == again.messages
+            accepted = self.made.prepared.pop(str(of))
+            for (text, due_ms), (topic, body) in zip(ended.messages, accepted, strict=False):
+                self.made.accepted[int(text[16:32], 16)] = (topic, due_ms)
+                self.made.bodies[int(text[16:32], 16)] = body
+            if rng.random() < 0.5:  # what no service of ours appends, and apply refuses
+                await self._append_late(world, of.offset)
+
+    async def _append_late(self, world: EngineWorld, offset: int) -> None:
+        """Ends of a transaction that is decided."""
+        rows = np.array([(offset, Step.EXPIRE, 0), (offset + 8, Step.CHECK, 0)], TRANSACT_ROW)
+        world.mastership.transact(rows, world.now_ms, None)
+        due_ms, queues = np.array([world.now_ms]), np.array([1 << 8], np.uint32)
+        batch = of_transaction(build_publish([0], [b"late"]), offset)
+        world.mastership.publish(batch, due_ms, queues, world.now_ms, None)
+        world.engine.group_commit.wake()
+        await until(lambda: world.engine.shard.views.applied_offset == _end(world))
+
+    async def _prepare(self, world: EngineWorld) -> None:
+        rng = self._dealer
+        parts, accepted, delays = [], [], []
+        for topic in TOPICS[: rng.randrange(1, 3)]:
+            due_ms = [self._round_due_ms(rng, world.now_ms) for _ in range(rng.randrange(1, 4))]
+            bodies = [rng.randbytes(rng.choice((0, 1, 20, 200))) for _ in due_ms]
+            metas = [encode(MessageMeta(keys=("dealt",))) for _ in due_ms]
+            raw, hashes = [one.raw for one in metas], [one.key_hash for one in metas]
+            parts.append(PreparedPart(topic, due_ms, bodies, raw, [0] * len(due_ms), hashes))
+            accepted += [(topic, body) for body in bodies]
+            delays += [rng.choice((-1, 7_000)) for _ in due_ms]
+        preparing = Preparing("tills", parts, delays, rng.randbytes(16))
+        one = await within(world.engine.transactions.prepare(preparing))
+        again = await within(world.engine.transactions.prepare(preparing))
+        assert one.transaction_id == again.transaction_id
+        self._open.append(one)
+        self.made.prepared[str(one.transaction_id)] = accepted
+
+    @staticmethod
+    def _round_due_ms(rng: random.Random, now_ms: int) -> int:
+        # None within the dispatch lead of an instant at which a round's clock stands.
+        return now_ms + rng.choice((-1_000, 7_000, 127_000, 3_607_000)) + rng.randrange(50)
+
     async def _consume(self, world: EngineWorld) -> None:
         for group in GROUPS:
             while True:
@@ -284,6 +352,10 @@ class _Life:
 
 def _selections(world: EngineWorld, found: Delivery, ordinals: list[int]) -> list[Selection]:
     return [world.select(found, one, 1) for one in ordinals]
+
+
+def _end(world: EngineWorld) -> int:
+    return int(world.engine.shard.log.end_offset)
 
 
 def _is_due(world: EngineWorld) -> bool:

@@ -13,9 +13,24 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_to_wire
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
-from hourwheel.formats.record_batch import RESCHEDULE_ROW, RESOLVE_ROW, RecordBatch, build_publish
+from hourwheel.formats.record_batch import (
+    PREPARE_ROW,
+    RESCHEDULE_ROW,
+    RESOLVE_ROW,
+    TRANSACT_ROW,
+    RecordBatch,
+    Step,
+    build_publish,
+    of_transaction,
+)
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
-from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
+from hourwheel.internal.v1.state_pb2 import (
+    ConfigChange,
+    GroupConfig,
+    Prepared,
+    Subscription,
+    TopicConfig,
+)
 from hourwheel.types import GroupId, TopicId
 from node.broker.small_calls import Merge
 from node.contracts.broker import IncomingMessages
@@ -33,6 +48,7 @@ from node.replica.mastership import Mastership
 from node.shard.deduplication import Published
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
+from node.shard.transaction_apply import Prepare
 from storage.views.catalog_items import Group
 from storage.views.unit import Units
 
@@ -178,11 +194,8 @@ class ShardProposals:
     ) -> Token:
         """Append messages, alternately to the topic's queues, or to others."""
         batch = RecordBatch(
-            build_publish(
+            self._messages(
                 due_ms,
-                [body_of(due) for due in due_ms],
-                metas=[self.meta_of(due) for due in due_ms],
-                tag_genes=self._genes(due_ms),
                 gene_spec=gene_spec,
                 producer_id=producer_id,
                 producer_sequence=producer_sequence,
@@ -192,6 +205,54 @@ class ShardProposals:
         chosen = np.resize(np.array(queues or QUEUES, np.uint32), len(due_ms))
         token = self._token("publish")
         self.mastership.publish(batch, batch.due_ms, chosen, self.now_ms, token)
+        return token
+
+    def _messages(self, due_ms: list[int], **fields: Any) -> bytes:
+        """An unstamped PUBLISH batch of messages that are due then."""
+        return build_publish(
+            due_ms,
+            [body_of(due) for due in due_ms],
+            metas=[self.meta_of(due) for due in due_ms],
+            tag_genes=self._genes(due_ms),
+            **fields,
+        )
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    def prepare(self, due_ms: list[int], token: int, topic: int = TOPIC) -> Token:
+        """Append messages for a topic that nobody sees before they are committed."""
+        raw = self._messages(due_ms, gene_spec=DEFAULT_SPEC.number)
+        blob = Prepared(
+            producer_group="tills",
+            check_interval_ms=1_000,
+            checks_max=3,
+            age_max_ms=60_000,
+            batch=raw,
+        )
+        rows = np.zeros(1, PREPARE_ROW)
+        rows["token_low"], rows["topic_id"], rows["message_count"] = token, topic, len(due_ms)
+        found = self._token("prepare")
+        self.mastership.prepare(rows, blob.SerializeToString(), self.now_ms, found)
+        return found
+
+    def commit_transaction(self, offset: int, queues: list[int] | None = None) -> Token:
+        """Append the commit of a transaction; of one that is not open, with another message."""
+        raw = self._messages([self.now_ms + 700])
+        if self.shard.views.transactions.is_open(offset):
+            prepare = self.shard.log.read_batch(offset)
+            raw = Prepared.FromString(bytes(prepare.blobs)).batch
+        batch = of_transaction(raw, offset)
+        chosen = np.resize(np.array(queues or QUEUES, np.uint32), batch.header.count)
+        token = self._token("publish")
+        self.mastership.publish(batch, batch.due_ms, chosen, self.now_ms, token)
+        return token
+
+    def transact(self, offsets: list[int], step: Step) -> Token:
+        """Append a check of transactions, or their end."""
+        rows = np.zeros(len(offsets), TRANSACT_ROW)
+        rows["prepare_offset"], rows["step"] = offsets, step
+        token = self._token("transact")
+        self.mastership.transact(rows, self.now_ms, token)
         return token
 
     # -- sides ----------------------------------------------------------------------------------
@@ -390,6 +451,8 @@ def plain(result: Any) -> Any:
     """A result as the model gives it."""
     if isinstance(result, dict):
         return [_plain_publish(result[first]) for first in sorted(result)]
+    if isinstance(result, Prepare):
+        return result.offset
     return result.tolist() if isinstance(result, np.ndarray) else result
 
 
@@ -398,6 +461,10 @@ def _plain_publish(result: Published | HourwheelError) -> tuple[str, int, int]:
         return "unknown producer", 0, 0
     if isinstance(result, errors.UnknownTopic):
         return "unknown topic", 0, 0
+    if isinstance(result, errors.UnknownTransaction):
+        return "unknown transaction", 0, 0
+    if isinstance(result, errors.TransactionDecided):
+        return "decided", 0, 0
     if isinstance(result, HourwheelError):
         return "out of order", 0, 0
     what = "duplicate" if result.duplicate else "new"

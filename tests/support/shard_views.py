@@ -45,6 +45,26 @@ def check_views(views: Views, model: LogModel) -> None:
     assert sum(len(one) > 0 for one in model.resolved.values()) == len(views.acks.items())
     _check_sequences(views, model)
     _check_moved(views, model)
+    _check_transactions(views, model)
+
+
+def _check_transactions(views: Views, model: LogModel) -> None:
+    """Each that is known, with its outcome."""
+    transactions, known = views.transactions, model.deals.known
+    offsets = {True: [], False: []}  # type: dict[bool, list[int]]
+    for offset, deal in known.items():
+        one = transactions.find(offset)
+        assert one is not None
+        assert (one.state.name, one.checks, one.base_sequence) == (
+            *(deal.state, deal.checks, deal.base_sequence),
+        )
+        assert one.message_count == deal.message_count
+        found = transactions.find_token(one.token)
+        assert found == one
+        offsets[one.is_open].append(offset)
+    assert transactions.offsets_after(0, is_open=True) == sorted(offsets[True])
+    assert transactions.offsets_after(0, is_open=False) == model.deals.decided[::-1]
+    assert transactions.floor_offset == min(offsets[True], default=None)
 
 
 def _check_moved(views: Views, model: LogModel) -> None:

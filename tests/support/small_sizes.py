@@ -7,6 +7,8 @@ from unittest import mock
 from storage.queues.consume_queues import ConsumeQueues
 
 _CONSTANTS = {
+    "chaos.log_parts.deals.TRANSACTIONS_DECIDED_MAX": 6,
+    "storage.views.transactions.TRANSACTIONS_DECIDED_MAX": 6,
     "node.delivery.filter_scan.SLICE_WORK": 1_000,
     "node.delivery.filtered_ranges.POSITIONS_ENOUGH": 8,
     "timewheel.hour_readers._BUFFER_UNITS_MIN": 4,

@@ -14,7 +14,7 @@ ALLOWED: Final = {
         *("deleteEntriesFrom", "setCurrentTerm", "setRaftCommitIndex"),  # PySyncObj
         *("getTransmissionData", "setTransmissionData"),
         *("METHODS", "TRANSPORT_METHODS"),  # names of PySyncObj's, which a test looks up
-        *("pushFilters", "commit"),  # Spark
+        "pushFilters",  # Spark
         "writeable",  # numpy
     ),
     "named in annotations only, which are strings": ("DataFrame",),

@@ -102,7 +102,7 @@ class EpochStart(_message.Message):
     def __init__(self, node_id: _Optional[str] = ..., boot_id: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor", "key_run_ids", "next_key_run_id", "are_keys_complete", "moved")
+    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor", "key_run_ids", "next_key_run_id", "are_keys_complete", "moved", "transactions", "transactions_forgotten")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,8 @@ class Checkpoint(_message.Message):
     NEXT_KEY_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ARE_KEYS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONS_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     next_sequence: int
     feature_level: int
@@ -161,7 +163,25 @@ class Checkpoint(_message.Message):
     next_key_run_id: int
     are_keys_complete: bool
     moved: bytes
-    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ..., key_run_ids: _Optional[_Iterable[int]] = ..., next_key_run_id: _Optional[int] = ..., are_keys_complete: bool = ..., moved: _Optional[bytes] = ...) -> None: ...
+    transactions: bytes
+    transactions_forgotten: int
+    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ..., key_run_ids: _Optional[_Iterable[int]] = ..., next_key_run_id: _Optional[int] = ..., are_keys_complete: bool = ..., moved: _Optional[bytes] = ..., transactions: _Optional[bytes] = ..., transactions_forgotten: _Optional[int] = ...) -> None: ...
+
+class Prepared(_message.Message):
+    __slots__ = ("producer_group", "check_interval_ms", "checks_max", "age_max_ms", "batch", "delays_ms")
+    PRODUCER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHECK_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_MAX_FIELD_NUMBER: _ClassVar[int]
+    AGE_MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    producer_group: str
+    check_interval_ms: int
+    checks_max: int
+    age_max_ms: int
+    batch: bytes
+    delays_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, producer_group: _Optional[str] = ..., check_interval_ms: _Optional[int] = ..., checks_max: _Optional[int] = ..., age_max_ms: _Optional[int] = ..., batch: _Optional[bytes] = ..., delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CursorState(_message.Message):
     __slots__ = ("due_ms", "sequence", "released_count", "released_mix", "local_index")

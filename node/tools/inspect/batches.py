@@ -6,8 +6,8 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.record_batch import Header, Kind, RecordBatch
-from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
+from hourwheel.formats.record_batch import TRANSACTION_FLAG, Header, Kind, RecordBatch
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, Prepared
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
     HeaderWalk,
@@ -118,7 +118,9 @@ def _describe_publish(batch: RecordBatch) -> str:
     queues = [f"{queue:08x}" for queue in sorted(set(batch.topic_queue.tolist()))]
     if len(queues) > _QUEUES_SHOWN:
         queues[_QUEUES_SHOWN:] = ["..."]
-    return f"due {instant(int(due.min()))} .. {instant(int(due.max()))}, to {' '.join(queues)}"
+    found = f"due {instant(int(due.min()))} .. {instant(int(due.max()))}, to {' '.join(queues)}"
+    is_commit = batch.header.flags & TRANSACTION_FLAG
+    return f"{found}, prepared at {batch.header.producer_id}" if is_commit else found
 
 
 def _describe_dispatch(batch: RecordBatch) -> str:
@@ -131,6 +133,12 @@ def _describe_rows(batch: RecordBatch) -> str:
     return "first: " + ", ".join(
         f"{name} {int(row[name])}" for name in row.dtype.names if name != "zero"
     )
+
+
+def _describe_prepare(batch: RecordBatch) -> str:
+    prepared, rows = Prepared.FromString(bytes(batch.blobs)), batch.rows
+    messages = f"{int(rows['message_count'].sum())} messages for topics {rows['topic_id'].tolist()}"
+    return f"of {prepared.producer_group}: {messages}"
 
 
 def _describe_config(batch: RecordBatch) -> str:
@@ -152,6 +160,8 @@ _DESCRIBERS: Final[dict[int, Callable[[RecordBatch], str]]] = {
     Kind.EXPIRE: _describe_rows,
     Kind.TRIM_SEQUENCES: _describe_rows,
     Kind.FEATURE_LEVEL: _describe_rows,
+    Kind.PREPARE: _describe_prepare,
+    Kind.TRANSACT: _describe_rows,
     Kind.CONFIG: _describe_config,
     Kind.EPOCH_START: _describe_epoch_start,
 }

@@ -21,6 +21,7 @@ from storage.queues.consume_queues import folder_name
 from storage.queues.mapped_chunks import NAME_END as CHUNK_SUFFIX
 from storage.queues.queue_chunk import ENTRIES_AT, Seal, find_seal, seal_position
 from storage.views.moved import AT_ONCE_MS, unpack_rows
+from storage.views.transactions import Transaction, Transactions
 from storage.views.unit import UNIT, UNIT_BYTES, Units
 
 QUEUES: Final = "queues"
@@ -82,7 +83,9 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
         return
     cursor = {f"cursor_{name}": value for name, value in _row(manifest.cursor).items()}
     moved = unpack_rows(manifest.moved)
-    whole = {**_row(manifest), "moved": len(moved), **cursor}
+    transactions = Transactions(manifest.transactions)
+    counts = {"moved": len(moved), "transactions": transactions.open_count}
+    whole = {**_row(manifest), **counts, **cursor}
     report.add("checkpoint", path, [{"field": name, "value": whole[name]} for name in whole])
     for name in ("topics", "groups", "subscriptions", "epochs", "acks", "producers"):
         rows = [_row(one) for one in getattr(manifest, name)]
@@ -90,6 +93,20 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
             report.add(f"checkpoint: {name}", path, rows)
     if len(moved):
         report.add("checkpoint: moved", path, map(_moved_row, moved.tolist()))
+    if transactions.open_count:
+        found = map(transactions.find, transactions.offsets_after(0, is_open=True))
+        report.add("checkpoint: open transactions", path, [_open_row(one) for one in found if one])
+
+
+def _open_row(one: Transaction) -> Row:
+    return {
+        "prepared_at": one.offset,
+        "prepared": instant(one.prepared_ms),
+        "producer_group": one.producer_group,
+        "topics": str(list(one.topic_ids)),
+        "messages": one.message_count,
+        "checks": f"{one.checks}/{one.checks_max}",
+    }
 
 
 def _moved_row(row: tuple[int, int, int]) -> Row:

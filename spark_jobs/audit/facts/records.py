@@ -54,6 +54,13 @@ TRIM: Final = np.dtype([("offset", "<u8"), ("from_ms", "<i8")])
 FLOOR: Final = np.dtype([("offset", "<u8"), ("sequence_floor", "<u8")])
 """Of TRIM_SEQUENCES records."""
 
+PREPARE: Final = np.dtype(
+    [("offset", "<u8"), ("token_high", "<u8"), ("token_low", "<u8"), ("topic_id", "<u4")]
+)
+"""A row of PREPARE: a topic of a transaction."""
+STEP: Final = np.dtype([("offset", "<u8"), ("prepare_offset", "<u8"), ("step", "<u4")])
+"""A row of TRANSACT."""
+
 Array = NDArray[Any]
 
 
@@ -114,6 +121,22 @@ def _floors(headers: Array, rows: Array) -> Array:
     return found
 
 
+def _prepares(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), PREPARE)
+    found["offset"] = headers["offset"]
+    for name in ("token_high", "token_low", "topic_id"):
+        found[name] = rows[name]
+    return found
+
+
+def _steps(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), STEP)
+    found["offset"] = headers["offset"]
+    for name in ("prepare_offset", "step"):
+        found[name] = rows[name]
+    return found
+
+
 ROW_BUILDERS: Final = {
     int(Kind.DISPATCH): _dispatches,
     int(Kind.CANCEL): _cancels,
@@ -122,6 +145,8 @@ ROW_BUILDERS: Final = {
     int(Kind.TRIM): _trims,
     int(Kind.EXPIRE): _trims,
     int(Kind.TRIM_SEQUENCES): _floors,
+    int(Kind.PREPARE): _prepares,
+    int(Kind.TRANSACT): _steps,
 }
 FIELDS: Final = {
     "dispatches": int(Kind.DISPATCH),
@@ -131,4 +156,6 @@ FIELDS: Final = {
     "trims": int(Kind.TRIM),
     "expires": int(Kind.EXPIRE),
     "floors": int(Kind.TRIM_SEQUENCES),
+    "prepares": int(Kind.PREPARE),
+    "steps": int(Kind.TRANSACT),
 }

@@ -1,20 +1,21 @@
 """Which messages are rejected: the requests of producers, checked again by the log alone.
 
-A PUBLISH batch, or in a merged batch the neighbours of one producer, is a request. Apply rejects it
+A PUBLISH batch, or in a merged batch the neighbours of one producer, is a request; the commit of a
+transaction is none. Apply rejects it
 where it is a duplicate, out of order, or of an unknown producer; `storage.views.producer_state` has
 the rules. Almost all requests follow on the one before, so what travels is shortened: of a
 chain of requests the first and the last ones, as many as decide about what comes next, and one row
 for all between them.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import Flag, Kind
+from hourwheel.formats.record_batch import TRANSACTION_FLAG, Flag, Kind
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.logs.block_table import BlockTable
@@ -48,6 +49,7 @@ Array = NDArray[Any]
 def requests_of(table: BlockTable) -> Array:
     """REQUEST[n]: the requests with a producer of a piece of a log, in its order."""
     owners = table.select(_PUBLISH)
+    owners = owners[(table.headers["flags"][owners] & TRANSACTION_FLAG) == 0]
     headers = table.headers[owners]
     is_wide = (headers["flags"] & _WIDE) != 0
     plain = headers[~is_wide & (headers["producer_id"] != 0)]
@@ -126,6 +128,17 @@ class RejectedRanges(NamedTuple):
         inside = sequences < self.ends[np.maximum(at, 0)]
         found: Array = inside & (at >= 0)
         return found
+
+    def joined(self, more: Sequence[tuple[int, int]]) -> "RejectedRanges":
+        """These and other ranges [first, end)."""
+        if not more:
+            return self
+        rest = np.array(more, np.uint64)
+        starts = np.concatenate((self.starts, rest[:, 0]))
+        order = np.argsort(starts)
+        return RejectedRanges(
+            starts[order], np.concatenate((self.ends, rest[:, 1]))[order], self.is_certain
+        )
 
 
 class Request:

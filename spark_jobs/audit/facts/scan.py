@@ -5,8 +5,9 @@ kinds every row, since they are what moves messages on:
 
     blocks      per MiB of the log: how many batches, and a sum of hashes over their headers. Both
                 CRCs of a batch are in its header, so equal sums of verified batches are equal bytes
-    facts       DISPATCH, CANCEL, RESCHEDULE, RESOLVE, TRIM, EXPIRE rows, CONFIG and EPOCH_START
-                blobs, and the requests of producers; only of the node whose log the audit goes by
+    facts       DISPATCH, CANCEL, RESCHEDULE, RESOLVE, TRIM, EXPIRE, PREPARE, TRANSACT rows, CONFIG
+                and EPOCH_START blobs, the requests of producers, and the commits of transactions;
+                only of the node whose log the audit goes by
     edges       first and last batch, so that ranges can be put together
 """
 
@@ -26,11 +27,14 @@ from spark_jobs.audit.facts.records import (
     FIELDS,
     FLOOR,
     MOVE,
+    PREPARE,
     RESOLVE,
     ROW_BUILDERS,
+    STEP,
     TRIM,
 )
 from spark_jobs.audit.facts.requests import REQUEST, Request, requests_of
+from spark_jobs.audit.facts.transactions import COMMIT, commits_of
 from spark_jobs.logs.block_table import BlockTable, Damage
 from spark_jobs.logs.ranges import SegmentRange
 from spark_jobs.logs.replica import ERROR, WARNING
@@ -96,6 +100,9 @@ class LogFacts:
     expires: Array = field(default_factory=lambda: np.empty(0, TRIM))
     floors: Array = field(default_factory=lambda: np.empty(0, FLOOR))
     requests: Array = field(default_factory=lambda: np.empty(0, REQUEST))
+    prepares: Array = field(default_factory=lambda: np.empty(0, PREPARE))
+    steps: Array = field(default_factory=lambda: np.empty(0, STEP))
+    commits: Array = field(default_factory=lambda: np.empty(0, COMMIT))
     configs: list[Blob] = field(default_factory=list)
     epoch_starts: list[Blob] = field(default_factory=list)
     levels: list[tuple[int, int]] = field(default_factory=list)
@@ -216,6 +223,7 @@ class _Collector:
         self._facts = LogFacts()
         self._rows: dict[int, list[Array]] = {}
         self._requests: list[Array] = []
+        self._commits: list[Array] = []
         self._bad_count = self._bad_reported = 0
         """Messages whose own CRC is wrong, and those of them that are told."""
 
@@ -240,6 +248,7 @@ class _Collector:
         offsets = table.headers["offset"][owners]
         facts.levels += zip(offsets.tolist(), rows["level"].tolist(), strict=True)
         self._requests.append(requests_of(table))
+        self._commits.append(commits_of(table))
         self._verify_messages(table)
 
     def _verify_messages(self, table: BlockTable) -> None:
@@ -303,6 +312,7 @@ class _Collector:
             more = [*(one.offset for one in facts.configs), *self._moments_at]
             at = np.sort(np.concatenate((facts.expires["offset"], np.array(more, np.uint64))))
             facts.requests = Request.shortened(np.concatenate(self._requests), at)
+            facts.commits = np.concatenate(self._commits)
         if self._bad_count > self._bad_reported:
             rest = f"{self._bad_count - self._bad_reported:,} more messages of this part of the log"
             detail = f"{rest} fail their own CRC32C"
@@ -419,7 +429,7 @@ def _finding(
 def join_facts(parts: Iterable[LogFacts]) -> LogFacts:
     """Parts of one log that follow on one another, in its order, as one."""
     whole = LogFacts()
-    pieces: dict[str, list[Array]] = {name: [] for name in (*FIELDS, "requests")}
+    pieces: dict[str, list[Array]] = {name: [] for name in (*FIELDS, "requests", "commits")}
     for part in parts:
         if whole.first is None:
             whole.first, whole.first_store_ms = part.first, part.first_store_ms

@@ -13,12 +13,16 @@ from hourwheel.v1 import (
     consumer_pb2,
     lookup_pb2,
     session_pb2,
+    transaction_pb2,
 )
 from hourwheel.v1.broker_pb2 import PublishStreamRequest
 from node.access.permissions import RULES, Rule, group_resource, topic_resource
 from node.contracts.access import CLUSTER, Operation, Resource, ResourceKind
 
-FILES = (access_pb2, admin_pb2, broker_pb2, consumer_pb2, lookup_pb2, session_pb2)
+FILES = (
+    *(access_pb2, admin_pb2, broker_pb2, consumer_pb2, lookup_pb2, session_pb2),
+    transaction_pb2,
+)
 METHODS = {
     method.full_name: method
     for file in FILES
@@ -46,6 +50,21 @@ def test_rule_reads_the_request_of_its_method(name: str) -> None:
         by_group = ("DiscardDamaged", "ListDeadLetters", "RedriveDeadLetters", "Skip")
         is_by_group_alone = name.endswith(by_group) and field == "topic"
         assert (f"some-{field}" in named) is (has and not is_by_group_alone)
+
+
+def test_transactions_need_the_permission_on_all_of_their_topics() -> None:
+    service = "hourwheel.v1.TransactionService."
+    every = (Resource(ResourceKind.TOPIC, "*"),)
+    named = topic_resource("a"), topic_resource("b")
+    parts = [transaction_pb2.PreparedMessages(topic=name) for name in "ab"]
+    prepare = RULES[service + "Prepare"].resources
+    assert prepare(transaction_pb2.PrepareRequest(parts=parts)) == named
+    assert prepare(transaction_pb2.PrepareRequest()) == every
+    end = RULES[service + "EndTransaction"].resources
+    assert end(transaction_pb2.EndTransactionRequest(topics=["a", "b"])) == named
+    assert end(transaction_pb2.EndTransactionRequest()) == every
+    poll = RULES[service + "PollChecks"].resources
+    assert poll(transaction_pb2.PollChecksRequest(topics=["a", "b"])) == named
 
 
 def test_history_needs_the_permission_on_its_topic_or_on_all() -> None:

@@ -1,10 +1,13 @@
 """Checkpoints: what the manifest says, and what is loaded from it."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from unittest import mock
 
 import pytest
 
 from hourwheel import errors
+from hourwheel.formats.record_batch import Step
 from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange, TopicConfig
 from node.shard.checkpoint import (
     MANIFEST,
@@ -78,6 +81,14 @@ def test_no_field_of_the_manifest_is_left_out_when_there_is_something_to_say() -
     world.commit()
     world.reschedule([world.shard.views.next_sequence - 1], [world.now_ms + 5_000])
     world.commit()
+    with ExitStack() as few:
+        for place in ("storage.views.transactions", "chaos.log_parts.deals"):
+            few.enter_context(mock.patch(f"{place}.TRANSACTIONS_DECIDED_MAX", 1))
+        for token in (1, 2, 3):
+            world.prepare([world.now_ms + 5], token)
+            world.commit()
+        world.transact([*world.model.deals.known][:2], Step.ROLL_BACK)
+        world.commit()
     world.save()
     said = {field.name for field, _ in world.maintenance.manifest.ListFields()}
     every = {field.name for field in Checkpoint.DESCRIPTOR.fields}

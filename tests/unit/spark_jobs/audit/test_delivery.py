@@ -61,7 +61,7 @@ def test_audit_is_clean_when_nothing_is_wrong(made: MadeLog, options: AuditOptio
 
 @pytest.mark.parametrize("seed", [11, 12])
 def test_audit_is_clean_when_lives_differ(tmp_path: Path, seed: int) -> None:
-    made = asyncio.run(make_log(tmp_path / "node-1", seed=seed, rounds=2, moves=True))
+    made = asyncio.run(make_log(tmp_path / "node-1", seed=seed, rounds=2, moves=True, deals=True))
     result = run_audit(tmp_path)
     assert errors_of(result) == []
     assert result.shards[0].totals.released == len(made.released)

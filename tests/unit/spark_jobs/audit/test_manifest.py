@@ -12,7 +12,7 @@ from tests.support.log_maker import make_log
 
 def test_manifest_with_several_wrong_fields_tells_each(tmp_path: Path) -> None:
     node = tmp_path / "node-1"
-    asyncio.run(make_log(node, seed=5, rounds=2))
+    asyncio.run(make_log(node, seed=5, rounds=2, deals=True))
 
     def change(manifest: Checkpoint) -> None:
         manifest.store_ms += 1

@@ -30,7 +30,7 @@ def run(directory: Path) -> tuple[set[str], list[Made]]:
 
 def test_log_when_its_beginning_is_gone_is_audited_from_there(tmp_path: Path) -> None:
     node = tmp_path / "node-1"
-    asyncio.run(make_log(node, seed=5))
+    asyncio.run(make_log(node, seed=5, deals=True))
     lose_beginning(node)
     assert run(node) == (set(), [Made.LIMITED])
     units = read_queue(node, 512)
@@ -40,7 +40,7 @@ def test_log_when_its_beginning_is_gone_is_audited_from_there(tmp_path: Path) ->
 
 def test_segment_when_it_was_lost_and_not_trimmed_is_told(tmp_path: Path) -> None:
     node = tmp_path / "node-1"
-    asyncio.run(make_log(node, seed=5))
+    asyncio.run(make_log(node, seed=5, deals=True))
     segments(node)[0].unlink()
     assert run(node)[0] == {"body-lost"}
     (node / "shard-0" / "checkpoint").unlink()

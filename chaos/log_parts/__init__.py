@@ -1,0 +1,1 @@
+"""Parts of the naive reading of a log."""

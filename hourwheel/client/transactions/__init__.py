@@ -1,0 +1,1 @@
+"""Messages that are published together with a program's own commit, or never."""

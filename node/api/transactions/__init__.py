@@ -1,0 +1,1 @@
+"""TransactionService, and its messages as the engine has them."""

@@ -47,7 +47,8 @@ class LogRepair:
         Args:
             member: this node.
             failure: takes bugs.
-            min_in_sync: so many others must be in sync before this node's log may go.
+            min_in_sync: so many others must be in sync before this node's log may go, unless the
+                control plane says how many.
             mend: repairs the segment of an offset; returns whether it is sound.
             renew: stops the node and starts it again with an empty shard.
             sleep: waits for so many seconds; for tests.
@@ -123,9 +124,10 @@ class LogRepair:
     def _is_spared(self) -> bool:
         replica = self._member.replica
         others = replica.assignment.isr - {replica.identity.node_id}
+        needed = replica.assignment.min_in_sync or self._min_in_sync
         return (
             replica.mastership is None
             and not replica.is_elected
             and replica.follower.stage is Stage.FOLLOWING
-            and len(others) >= self._min_in_sync
+            and len(others) >= needed
         )

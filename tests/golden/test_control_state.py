@@ -2,6 +2,8 @@
 
 import pytest
 
+from node.cluster.restored_control import find_restored
+from node.shard.node_meta import CONTROL_RESTORED
 from replication.control_state.state import decode_state, encode_state
 from replication.standalone import control_journal
 from replication.standalone.control_journal import ControlJournal
@@ -48,3 +50,11 @@ def test_grown_state_when_read_from_the_golden_file() -> None:
     state.check()
     assert encode_state(state) == raw
     assert (state.min_in_sync, state.min_in_sync_goal, state.membership.generation) == (1, 2, 1)
+
+
+def test_state_of_a_restore_when_read_from_the_golden_file() -> None:
+    disk = SimulatedDisk()
+    disk.open(CONTROL_RESTORED, create=True).pwrite((golden("control_restored"),), 0)
+    state = find_restored(disk, control_golden.IDENTITY)
+    assert state is not None
+    assert set(state.access.users) == {"shop"}

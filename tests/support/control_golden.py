@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
+from node.cluster.restored_control import write_restored
+from node.shard.node_meta import CONTROL_RESTORED
 from replication.control_state.commands import apply_command, make_command
 from replication.control_state.member_commands import GROWING_RULES, next_state
-from replication.control_state.state import ControlState, encode_state
+from replication.control_state.state import ControlState, decode_state, encode_state
 from replication.standalone.control_journal import JOURNAL, ControlJournal
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
@@ -128,10 +130,19 @@ def journal_of_one() -> bytes:
     return file.pread(file.size(), 0).rstrip(b"\0")
 
 
+def restored_file() -> bytes:
+    """What a restore leaves for the first start: `control-restored`, of the state of rules 2."""
+    disk = SimulatedDisk()
+    write_restored(disk, IDENTITY, decode_state(state_of_rules_2()))
+    file = disk.open(CONTROL_RESTORED)
+    return file.pread(file.size(), 0)
+
+
 BUILDERS: Final = {
     "control_state_rules_2": state_of_rules_2,
     "control_journal_rules_2": journal_of_one,
     "control_state_grown": grown_state,
+    "control_restored": restored_file,
 }
 
 

@@ -24,7 +24,7 @@ class World:
             mastership=None,
             is_elected=False,
             identity=SimpleNamespace(node_id="n1"),
-            assignment=SimpleNamespace(isr=frozenset({"n1", "n2", "n3"})),
+            assignment=SimpleNamespace(isr=frozenset({"n1", "n2", "n3"}), min_in_sync=0),
             follower=SimpleNamespace(stage=Stage.FOLLOWING),
         )
         self.member: Any = SimpleNamespace(
@@ -143,8 +143,9 @@ async def test_master_hands_over_first() -> None:
     [
         ("is_elected", True),
         ("follower", SimpleNamespace(stage=Stage.NONE)),
-        ("assignment", SimpleNamespace(isr=frozenset({"n1", "n2"}))),
-        ("assignment", SimpleNamespace(isr=frozenset({"n2"}))),
+        ("assignment", SimpleNamespace(isr=frozenset({"n1", "n2"}), min_in_sync=0)),
+        ("assignment", SimpleNamespace(isr=frozenset({"n2"}), min_in_sync=0)),
+        ("assignment", SimpleNamespace(isr=frozenset({"n1", "n2", "n3"}), min_in_sync=3)),
     ],
 )
 async def test_log_is_kept_while_it_may_be_needed(field: str, value: Any) -> None:

@@ -8,10 +8,16 @@ from random import Random
 import pytest
 
 from hourwheel import errors
+from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
+from node.shard.node_meta import CONTROL
 from node.tools.backup.capture import read_control
 from node.tools.backup.manifest import digest_of, pack_manifest, unpack_manifest
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import find_control
+from replication.raft.codec import REGULAR
+from replication.raft.journal import RaftJournal
+from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.backup_world import (
     back_up,
@@ -22,6 +28,7 @@ from tests.support.backup_world import (
     plan_of,
     restored,
 )
+from tests.support.control_commands import CLUSTER_ID, NODE_IDS, StateWorld
 from tests.support.small_sizes import small_sizes
 from tests.support.snapshot_world import live
 
@@ -217,3 +224,47 @@ def test_a_backup_of_before_has_no_control_state() -> None:
     line = json.dumps({**fields, "format": 1}).encode()
     former = line + b"\n" + digest_of(line).encode() + b"\n"
     assert unpack_manifest(former, "it") == manifest
+
+
+def test_what_a_voter_has_not_noted_as_committed_is_waited_for_a_while() -> None:
+    """The journal has it, and a second later the voter's word that it is committed."""
+    disk, states = SimulatedDisk(), StateWorld()
+    identity = Identity(CLUSTER_ID, 0)
+    disk.make_dir(CONTROL)
+    journal = RaftJournal.open(disk, CONTROL, identity, NodeId("n1"))
+    bootstrap = pb.BootstrapCommand(
+        cluster_id=CLUSTER_ID, min_in_sync=2, shard_count=1, node_ids=NODE_IDS
+    )
+    for index, command in enumerate(
+        ({"bootstrap": bootstrap}, {"put_topic": pb.PutObjectCommand(name="orders")}), 2
+    ):
+        raw = states.raw(**command)
+        states.apply(raw)
+        journal.add(REGULAR + raw, index, 1)
+    journal.sync()
+    looked = list[int]()
+
+    def commit() -> None:
+        looked.append(len(looked))
+        if len(looked) in {2, 4}:
+            journal.setRaftCommitIndex(1 + len(looked) // 2)
+            journal.onOneSecondTimer()
+
+    found = read_control(disk, identity, commit)
+    assert found == states.state
+    assert len(looked) == 4
+
+
+def test_what_is_never_committed_is_left_out() -> None:
+    disk, states = SimulatedDisk(), StateWorld()
+    identity = Identity(CLUSTER_ID, 0)
+    disk.make_dir(CONTROL)
+    journal = RaftJournal.open(disk, CONTROL, identity, NodeId("n1"))
+    bootstrap = pb.BootstrapCommand(
+        cluster_id=CLUSTER_ID, min_in_sync=2, shard_count=1, node_ids=NODE_IDS
+    )
+    journal.add(REGULAR + states.raw(bootstrap=bootstrap), 2, 1)
+    journal.sync()
+    looked = list[None]()
+    assert read_control(disk, identity, lambda: looked.append(None)) is None
+    assert 0 < len(looked) < 100

@@ -34,6 +34,7 @@
     +-- Unavailable                not now, or not here: try again
     |   +-- NotMaster, ShuttingDown, ClockUnsure
     |   +-- LoginEnded             a stream outlived the token that opened it: open another
+    |   +-- TlsFailed              (in the client) certificates that do not go together, or no TLS
     |   +-- NotFollowed            (between nodes) a node does not follow that master, or not so
     +-- Timeout                    no answer in time: the outcome is unknown
     +-- Cancelled                  the caller gave up
@@ -372,6 +373,13 @@ class LoginEnded(Unavailable):
     """The token or certificate that opened this stream has ended; open another with a new one."""
 
     reason = "LOGIN_ENDED"
+
+
+class TlsFailed(Unavailable):
+    """No connection: client and node do not accept each other's certificates, or one has no TLS."""
+
+    reason = "TLS_FAILED"
+    retriable = False
 
 
 class NotFollowed(Unavailable):

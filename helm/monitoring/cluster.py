@@ -334,6 +334,12 @@ CONTROL_PLANE: Final = Dashboard(
                     ],
                     "Of those that the nodes use, which they read when they start; 0 without TLS.",
                 ),
+                Panel(
+                    "Certificate files refused",
+                    "none",
+                    [ask("max by (instance) (hourwheel_tls_files_refused{%s})", "{{instance}}")],
+                    "1: the files of section tls have changed and are of no use; the log says why.",
+                ),
             ),
         ),
         Row(

@@ -135,6 +135,8 @@ class PublishPump:
         self._stream: PublishStream | None = None
         self._reader: asyncio.Task[None] | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._tls_failed: errors.TlsFailed | None = None
+        """Why it was in vain."""
 
     async def add(self, topic: str, draft: Draft, *, is_single: bool) -> "asyncio.Future[Any]":
         """Take a draft in when there is room for it; the result will be its ids.
@@ -226,8 +228,9 @@ class PublishPump:
                 can_send = self._can_send()
                 if broken is None and can_send:
                     broken = await self._send(now_ms)
-            except (errors.Unauthenticated, errors.InvalidArgument) as error:
-                # No token, or a certificate that cannot be read. The next batches may fare better.
+            except (errors.Unauthenticated, errors.InvalidArgument, errors.TlsFailed) as error:
+                # No token, or certificates that cannot be read or do not fit. The next batches may
+                # fare better.
                 broken = StreamBroken(Failure(error, is_definite=True))
             if broken is not None:
                 await self._drop_stream()
@@ -241,6 +244,9 @@ class PublishPump:
         """Whether there is a stream, or a connection for one; makes one if there is need."""
         if self._stream is not None or self._window.is_idle or self._channel.is_connected:
             return True
+        error, self._tls_failed = self._tls_failed, None
+        if error is not None:
+            raise error
         if self._connecting is None:
             loop = asyncio.get_running_loop()
             self._connecting = loop.create_task(self._channel.connect(), name="hourwheel-connect")
@@ -251,7 +257,8 @@ class PublishPump:
         self._connecting = None
         self._wake.set()
         if not task.cancelled():
-            task.exception()  # the channel was closed: who publishes is told by the channel, too
+            error = task.exception()  # the channel was closed: who publishes is told by it, too
+            self._tls_failed = error if isinstance(error, errors.TlsFailed) else None
 
     def _fill(self, now_ms: float) -> None:
         """Build batches while there is room for them in the window."""

@@ -100,6 +100,8 @@ class Channel:
         self._dismissed: set[asyncio.Task[Any]] = set()
         """Those of them that closing interrupted."""
         self._is_closed = False
+        self._is_new = True
+        """No node was reached yet: what does not go together now never did."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -303,6 +305,7 @@ class Channel:
 
         Raises:
             Unavailable: there was none within `timeout_ms`; nothing was sent.
+            TlsFailed: no node was ever reached, and each that is known fails for TLS.
         """
         start_ms = self.clock.monotonic_ms()
         own_pace = self.new_pace()
@@ -314,8 +317,11 @@ class Channel:
                 is_doubtful = self.endpoints.is_doubtful(connection.address)
                 most_ms = RECONNECT_MS if is_doubtful else CONNECT_MS
                 left_ms = most_ms if left_ms is None else min(most_ms, left_ms)
-            if await connection.wait_until_ready(left_ms, is_patient=is_alone):
+            if await connection.wait_until_ready(
+                left_ms, is_patient=is_alone, ends_without_tls=self._is_new
+            ):
                 break
+            self._check_tls()
             lost = errors.Unavailable(f"no connection to {connection.address}")
             move = self._on_failure(connection.address, lost, 0.0)
             wait_ms = own_pace.on_failure(move)
@@ -326,9 +332,17 @@ class Channel:
                 await connection.find_trouble()
                 raise errors.Unavailable(self.unreached)
             await asyncio.sleep(wait_ms / 1_000)
+        self._is_new = False
         if self.endpoints.is_ask_due(self.clock.monotonic_ms()):
             self._run_errand(self._ask(connection))
         return connection
+
+    def _check_tls(self) -> None:
+        """Raises TlsFailed: see `_reach`. A node that was reached may be right again soon."""
+        known = map(self._connections.get, self.endpoints.addresses)
+        causes = ["" if one is None else one.tls_cause for one in known]
+        if self._is_new and all(causes):
+            raise errors.TlsFailed(self.unreached, cause=causes[0])
 
     # --- the list of nodes ----------------------------------------------------------------------
 

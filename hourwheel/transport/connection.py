@@ -15,7 +15,7 @@ import grpc.aio
 
 from hourwheel import errors, limits
 from hourwheel.transport.access import PLAIN, Access, Metadata
-from hourwheel.transport.connect_errors import explain
+from hourwheel.transport.connect_errors import explain, find_tls_cause, may_hide_tls
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.fork_guard import note_channel
 from hourwheel.transport.grpc_errors import NO_STREAM, failure_of
@@ -30,6 +30,7 @@ from hourwheel.transport.methods import (
 from hourwheel.transport.session_lane import SessionLane
 from hourwheel.transport.session_stream import CallFailed, NoSession, SessionStream
 from hourwheel.transport.stream import OnFailure, Stream
+from hourwheel.transport.tls_probe import find_cause
 from hourwheel.v1 import admin_pb2, broker_pb2
 
 MultiCallable: TypeAlias = Any
@@ -106,6 +107,10 @@ class Connection:
         """Clients that share it."""
         self.trouble = ""
         """Why there was no connection when that was last asked; empty: not known."""
+        self.tls_cause = ""
+        """Likewise, where TLS is why: see `errors.TlsFailed`."""
+        self._is_probed = False
+        """Since the last connection the node was asked why it hangs up."""
         options = [*_OPTIONS, *access.options, *(PINGS if is_watched else ())]
         self._channel = (
             grpc.aio.insecure_channel(address, options=options)
@@ -132,12 +137,15 @@ class Connection:
         """Whether it is connected now; asking begins to connect."""
         return self._state() is grpc.ChannelConnectivity.READY
 
-    async def wait_until_ready(self, timeout_ms: float | None, *, is_patient: bool) -> bool:
+    async def wait_until_ready(
+        self, timeout_ms: float | None, *, is_patient: bool, ends_without_tls: bool = False
+    ) -> bool:
         """Wait until it is connected; gives whether it is.
 
         Args:
             timeout_ms: how long to wait; None: for ever.
             is_patient: a try to connect that fails is followed by others; else it is the last one.
+            ends_without_tls: one that fails for TLS is the last one, and `tls_cause` says why.
 
         Raises:
             Cancelled: the client was closed meanwhile.
@@ -148,16 +156,21 @@ class Connection:
                     if state is grpc.ChannelConnectivity.SHUTDOWN:
                         raise errors.Cancelled("the client was closed")
                     if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        if not is_patient:
+                        if is_patient or ends_without_tls:
+                            await self.find_trouble()
+                        if not is_patient or (ends_without_tls and self.tls_cause):
                             return False
-                        await self.find_trouble()
                     await self._channel.wait_for_state_change(state)
         except TimeoutError:
             return False
         except grpc.aio.UsageError:
             raise errors.Cancelled("the client was closed") from None
-        self.trouble = ""
+        self._note_trouble("", "")
         return True
+
+    def _note_trouble(self, words: str, tls_cause: str) -> None:
+        self.trouble, self.tls_cause = words, tls_cause
+        self._is_probed &= bool(words)
 
     async def find_trouble(self) -> str:
         """Ask gRPC why there is no connection; gives `trouble`.
@@ -169,12 +182,21 @@ class Connection:
             await self.unary(GET_STATUS)(request, timeout=_WHY_S)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                self.trouble = explain(error.details() or "")
+                await self._find_cause(error.details() or "")
         except (grpc.aio.UsageError, errors.Unauthenticated):
             pass  # the client was closed, or has no token: who waits is told so
         else:
-            self.trouble = ""
+            self._note_trouble("", "")
         return self.trouble
+
+    async def _find_cause(self, details: str) -> None:
+        """Why there is no connection, of which gRPC says `details`."""
+        if not may_hide_tls(details):
+            self._note_trouble(explain(details), find_tls_cause(details))
+        elif not self._is_probed:  # else it is known what the node says
+            self._is_probed = True
+            found = await find_cause(self.address, self._access.tls)
+            self._note_trouble(found.words or explain(details), found.name)
 
     async def call(
         self,

@@ -50,19 +50,27 @@ class _Certificates:
 class ServerTls:
     """See the top of this file."""
 
-    def __init__(self, section: TlsSection, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        section: TlsSection,
+        now_ms: Callable[[], float],
+        note: Callable[[bool], None] = lambda _: None,
+    ) -> None:
         """Read the files.
 
         Args:
             section: names them.
             now_ms: of the wall clock.
+            note: is told whether files that have changed were refused.
 
         Raises:
             ConfigError: one cannot be read, or is not what it should be.
         """
         self._section, self._now_ms = section, now_ms
         paths = (section.certificate_file, section.key_file, section.client_authority_file)
-        self._files = WatchedFiles([path for path in paths if path], self._read)
+        self._leaf: x509.Certificate | None = None
+        """That is in use."""
+        self._files = WatchedFiles([path for path in paths if path], self._read, note)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -121,25 +129,37 @@ class ServerTls:
         if section.client_authority_file:
             authority = read_file(_AUTHORITY, section.client_authority_file)
             _load(_AUTHORITY, section.client_authority_file, authority)
-        return _Certificates(
+        found = _Certificates(
             grpc.ssl_server_certificate_configuration([(key, chain)], authority),
             _context(section),
             chain,
             key,
         )
+        self._leaf = leaf
+        return found
 
     def _check_dates(self, leaf: x509.Certificate) -> None:
-        now_s = self._now_ms() * _SECONDS
-        ends_s, begins_s = (
-            one.timestamp() for one in (leaf.not_valid_after_utc, leaf.not_valid_before_utc)
-        )
-        if not begins_s <= now_s < ends_s:
+        """Raises ConfigError where one that is valid would give way to one that is not."""
+        if not self._is_valid(leaf):
+            if self._leaf is not None and self._is_valid(self._leaf):
+                path = self._section.certificate_file
+                raise errors.ConfigError(
+                    f"{_CERTIFICATE} = {path!r}: is valid from"
+                    f" {leaf.not_valid_before_utc.isoformat()} until"
+                    f" {leaf.not_valid_after_utc.isoformat()}, and not now",
+                    key=_CERTIFICATE,
+                    value=path,
+                )
             _log.error(
                 "certificate_not_valid",
                 file=self._section.certificate_file,
                 valid_from=leaf.not_valid_before_utc.isoformat(),
                 valid_until=leaf.not_valid_after_utc.isoformat(),
             )
+
+    def _is_valid(self, leaf: x509.Certificate) -> bool:
+        begins, ends = leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp()
+        return begins <= self._now_ms() * _SECONDS < ends
 
 
 def _check_mode(path: str) -> None:

@@ -46,17 +46,23 @@ class WatchedFiles(Generic[T]):
     what was there stays, the log says so once, and they are tried again at the next look.
     """
 
-    def __init__(self, paths: Sequence[str], make: Callable[[], T]) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        make: Callable[[], T],
+        note: Callable[[bool], None] = lambda _: None,
+    ) -> None:
         """Read them.
 
         Args:
             paths: the files.
             make: reads them and makes something of them. Raises ConfigError.
+            note: is told of a change whether it was refused.
 
         Raises:
             ConfigError: of `make`.
         """
-        self._paths, self._make = tuple(paths), make
+        self._paths, self._make, self._note = tuple(paths), make, note
         self._seen = self._signature()
         self._complaint = ""
         self.value = make()
@@ -80,12 +86,14 @@ class WatchedFiles(Generic[T]):
         self._seen, self._complaint = seen, ""
         self.value = value
         self.version += 1
+        self._note(False)
         _log.info("access_files_read", files=list(self._paths))
 
     def _refuse(self, seen: _Seen, why: str, bug: Exception | None) -> None:
         if seen != self._seen or why != self._complaint:
             _log.error("access_files_refused", error=why, exc_info=bug)
         self._seen, self._complaint = seen, why
+        self._note(True)
 
     async def watch(self) -> None:
         """Look again and again, for ever."""

@@ -470,6 +470,11 @@ FAMILIES: Final = (
         lambda it: [((), it.api.session_frames)],
     ),
     node_gauge("hourwheel_sessions", "Open sessions of clients.", lambda it: it.api.sessions),
+    node_gauge(
+        "hourwheel_tls_files_refused",
+        "1 while the files of section tls cannot be used and the former ones stay in use.",
+        lambda it: it.api.tls_files_refused,
+    ),
     # --- node
     node_gauge(
         "hourwheel_clock_offset_seconds",

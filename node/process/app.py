@@ -227,7 +227,7 @@ class Node:
     def _read_tls(self, undo: AsyncExitStack) -> ServerTls | None:
         if not self.config.tls.is_on:
             return None
-        tls = ServerTls(self.config.tls, self._clock.wall_ms)
+        tls = ServerTls(self.config.tls, self._clock.wall_ms, self._stats.note_tls_files)
         undo.callback(asyncio.create_task(tls.watch()).cancel)
         return tls
 

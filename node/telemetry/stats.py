@@ -157,11 +157,17 @@ class ApiStats:
     sessions: int = 0
     session_frames: int = 0
     """Read and written."""
+    tls_files_refused: bool = False
+    """Files of certificates have changed and cannot be used: the former ones are."""
     forwarded: int = 0
     """Calls and streams passed on to the master."""
     forwarded_in_flight: int = 0
     spans: Spans = field(default_factory=Spans)
     """The engine's, where there is one: steps of calls are noted there, by method."""
+
+    def note_tls_files(self, is_refused: bool) -> None:  # noqa: FBT001 - a callback's only fact
+        """Files of certificates have changed."""
+        self.tls_files_refused = is_refused
 
     def method(self, name: str) -> MethodStats:
         """The counters of a method, made when first asked for."""

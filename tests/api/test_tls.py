@@ -1,20 +1,26 @@
 """Clients over TLS: real sockets, real certificates, the public client and plain gRPC."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from hourwheel import errors
+from hourwheel.cli.app import app
+from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.message import Message
+from hourwheel.client.producer import AsyncProducer
 from hourwheel.transport.access import Access, Tls
 from hourwheel.transport.channel import Channel
 from hourwheel.v1 import admin_pb2
 from tests.support.addresses import free_address
 from tests.support.api_world import ApiWorld
-from tests.support.certificates import Authority, Files, tls_section
+from tests.support.certificates import Authority, Files, self_signed, server_only, tls_section
 from tests.support.eventually import until
 
 
@@ -27,11 +33,17 @@ def mutual(authority: Authority) -> dict[str, str]:
     return {"client_certificates": "required", "client_authority_file": str(authority.file)}
 
 
-async def why_refused(address: str, tls: Tls | bool | None) -> str:
-    async with AsyncAdmin(Channel(address, tls=tls, call_timeout_ms=1_500.0)) as admin:
-        with pytest.raises(errors.Unavailable) as caught:
+async def refusal_of(address: str, tls: Tls | bool | None) -> errors.TlsFailed:
+    """The error of a client that would try for an hour."""
+    channel = Channel(address, tls=tls, call_timeout_ms=3_600_000.0)
+    async with AsyncAdmin(channel) as admin, asyncio.timeout(60):
+        with pytest.raises(errors.TlsFailed) as caught:
             await admin.topics()
-    return caught.value.message
+        return caught.value
+
+
+async def cause_of(address: str, tls: Tls | bool | None) -> str:
+    return (await refusal_of(address, tls)).params["cause"]
 
 
 async def test_our_client_over_tls(tmp_path: Path) -> None:
@@ -42,37 +54,42 @@ async def test_our_client_over_tls(tmp_path: Path) -> None:
             await admin.topics()
 
 
-@pytest.mark.parametrize(
-    ("tls", "why"),
-    [
-        (None, ""),
-        (True, "no authority that is trusted"),
-        ("foreign", "no authority that is trusted"),
-    ],
-)
-async def test_nodes_that_a_client_does_not_know(
-    tmp_path: Path, tls: str | bool | None, why: str
-) -> None:
+PAST, FUTURE = datetime(2001, 1, 1, tzinfo=UTC), datetime(2090, 1, 1, tzinfo=UTC)
+
+
+async def test_nodes_that_a_client_does_not_accept(tmp_path: Path) -> None:
     authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
-    given = Tls(ca=foreign.file) if tls == "foreign" else tls
-    async with world_of(authority, authority.issue("node", "127.0.0.1")) as world:
-        assert why in await why_refused(world.address, given)  # type: ignore[arg-type]
+    known = Tls(ca=authority.file)
+    good = authority.issue("good", "127.0.0.1")
+    cases: list[tuple[Files | None, Tls | bool | None, str]] = [
+        (authority.issue("over", "127.0.0.1", ends=PAST), known, "certificate_expired"),
+        (
+            authority.issue("early", "127.0.0.1", begins=FUTURE, ends=FUTURE + timedelta(days=1)),
+            known,
+            "certificate_not_yet_valid",
+        ),
+        (foreign.issue("other", "127.0.0.1"), known, "certificate_untrusted"),
+        (good, True, "certificate_untrusted"),
+        (good, Tls(ca=foreign.file), "certificate_untrusted"),
+        (self_signed(tmp_path), known, "certificate_self_signed"),
+        (authority.issue("name", "broker.example"), known, "certificate_name"),
+        (good, None, "tls_wanted"),
+        (None, known, "tls_not_spoken"),
+    ]
+    for files, tls, cause in cases:
+        world = ApiWorld() if files is None else world_of(authority, files)
+        async with world:
+            refusal = await refusal_of(world.address, tls)
+            assert refusal.params["cause"] == cause
+            assert world.address in refusal.message
 
 
 async def test_node_whose_certificate_is_for_another_name(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with world_of(authority, authority.issue("node", "broker.example")) as world:
-        tls = Tls(ca=authority.file)
-        assert "another name" in await why_refused(world.address, tls)
         named = Tls(ca=authority.file, name="broker.example")
         async with AsyncAdmin(world.address, tls=named) as admin:
             await admin.topics()
-
-
-async def test_node_whose_certificate_is_over(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    async with world_of(authority, authority.issue("node", "127.0.0.1", is_over=True)) as world:
-        assert "no authority" in await why_refused(world.address, Tls(ca=authority.file))
 
 
 async def test_clients_without_a_certificate_that_counts(tmp_path: Path) -> None:
@@ -80,17 +97,104 @@ async def test_clients_without_a_certificate_that_counts(tmp_path: Path) -> None
     node = authority.issue("node", "127.0.0.1")
     bad = [
         foreign.issue("stranger", "client.example"),
-        authority.issue("ended", "client.example", is_over=True),
+        authority.issue("ended", "client.example", ends=PAST),
+        authority.issue("early", "client.example", begins=FUTURE, ends=FUTURE + timedelta(days=1)),
+        self_signed(tmp_path),
+        server_only(authority),
     ]
     good = authority.issue("client", "client.example")
     async with world_of(authority, node, **mutual(authority)) as world:
         for files in bad:
             tls = Tls(ca=authority.file, cert=files.certificate, key=files.key)
-            await why_refused(world.address, tls)
-        await why_refused(world.address, Tls(ca=authority.file))
+            assert await cause_of(world.address, tls) == "client_certificate_refused"
+        assert await cause_of(world.address, Tls(ca=authority.file)) == "client_certificate_wanted"
+        assert await cause_of(world.address, None) == "tls_wanted"
         tls = Tls(ca=authority.file, cert=good.certificate, key=good.key)
         async with AsyncAdmin(world.address, tls=tls) as admin:
             await admin.topics()
+
+
+async def test_producer_and_command_are_told_at_once(tmp_path: Path) -> None:
+    authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
+    async with world_of(authority, authority.issue("node", "127.0.0.1")) as world:
+        producer = AsyncProducer(world.address, tls=Tls(ca=foreign.file))
+        async with producer, asyncio.timeout(60):
+            with pytest.raises(errors.TlsFailed):
+                await producer.publish("orders", Message(b"x"))
+        options = ["--server", world.address, "--tls-ca", str(foreign.file)]
+        told = await asyncio.to_thread(CliRunner().invoke, app, [*options, "status"])
+        assert told.exit_code == ExitCode.UNAVAILABLE
+        assert "of no authority that is trusted here" in told.output
+
+
+async def test_client_that_was_connected_goes_on_until_the_node_is_right_again(
+    tmp_path: Path,
+) -> None:
+    authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
+    address = free_address()
+    good, bad = authority.issue("good", "127.0.0.1"), foreign.issue("bad", "127.0.0.1")
+
+    def at_address(files: Files) -> ApiWorld:
+        credentials = grpc.ssl_channel_credentials(authority.file.read_bytes())
+        return ApiWorld({"tls": tls_section(files)}, credentials=credentials, listen=address)
+
+    channel = Channel(address, tls=Tls(ca=authority.file), call_timeout_ms=3_600_000.0)
+    async with channel, AsyncAdmin(channel) as admin, asyncio.timeout(60):
+        async with at_address(good):
+            await admin.topics()
+        async with at_address(bad):
+            waiting = asyncio.ensure_future(admin.topics())
+            await until(lambda: "no authority" in channel.unreached or waiting.done())
+            assert not waiting.done()
+        async with at_address(good):
+            await waiting
+
+
+async def test_rotation_that_goes_wrong_changes_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    """What a producer has sent is accepted, over old connections and new ones."""
+    authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
+    node = authority.issue("node", "127.0.0.1")
+    old = [path.read_bytes() for path in node]
+    other = foreign.issue("other", "127.0.0.1")
+    async with world_of(authority, node) as world:
+        assert world.tls is not None
+        access = {"tls": Tls(ca=authority.file)}
+        accepted = 0
+        async with AsyncProducer(world.address, **access) as producer:  # type: ignore[arg-type]
+
+            async def publish() -> None:
+                nonlocal accepted
+                await producer.publish("orders", Message(b"x"))
+                async with AsyncProducer(Channel(world.address, **access)) as newcomer:  # type: ignore[arg-type]
+                    await newcomer.publish("orders", Message(b"x"))
+                accepted += 2
+
+            async def goes_wrong() -> None:
+                world.tls.look()  # type: ignore[union-attr]
+                assert world.stats.tls_files_refused
+                assert world.tls.version == version  # type: ignore[union-attr]
+                await publish()
+
+            await publish()
+            version = world.tls.version
+            node.key.unlink()
+            await goes_wrong()
+            node.key.write_bytes(other.key.read_bytes())
+            node.key.chmod(0o600)
+            await goes_wrong()
+            authority.issue("node", "127.0.0.1", ends=PAST)
+            await goes_wrong()
+            authority.issue("node", "127.0.0.1", begins=FUTURE, ends=FUTURE + timedelta(days=1))
+            await goes_wrong()
+            node.certificate.write_text("nonsense")
+            await goes_wrong()
+            authority.issue("node", "127.0.0.1")
+            world.tls.look()
+            assert not world.stats.tls_files_refused
+            assert world.tls.version == version + 1
+            assert [path.read_bytes() for path in node] != old
+            await publish()
+        assert len(world.engine.stored) == accepted == 14
 
 
 async def test_plain_port_on_loopback_beside(tmp_path: Path) -> None:
@@ -143,7 +247,8 @@ async def test_certificates_change_under_load_without_a_lost_call(tmp_path: Path
         # Only the last authority is still good for a new connection.
         async with AsyncAdmin(world.address, tls=Tls(ca=following.file)) as admin:
             await admin.topics()
-        assert "no authority" in await why_refused(world.address, Tls(ca=authority.file))
+        cause = await cause_of(world.address, Tls(ca=authority.file))
+        assert cause in {"certificate_untrusted", "certificate_self_signed"}
 
 
 async def test_handshakes_that_never_end_keep_nobody_out(tmp_path: Path) -> None:

@@ -107,11 +107,11 @@ def test_each_metric_is_on_a_dashboard_or_in_an_alert() -> None:
     asked |= {name for alert in alerts() for name in metrics_of(alert["expr"])}
     unseen = {
         *("hourwheel_duplicate_messages_total", "hourwheel_groups_expired_total"),
-        "hourwheel_rescheduled_messages_total",
         *("hourwheel_transactions_prepared_total", "hourwheel_transactions_committed_total"),
         *("hourwheel_transactions_rolled_back_total", "hourwheel_transactions_expired_total"),
         *("hourwheel_transaction_checks_total", "hourwheel_transactions_open"),
         "hourwheel_transaction_oldest_seconds",
+        *("hourwheel_rescheduled_messages_total", "hourwheel_group_limited_polls_total"),
         *("hourwheel_topics_expired_total", "hourwheel_subscriptions", "hourwheel_role"),
         *("hourwheel_checkpoints_total", "hourwheel_checkpoint_age_seconds"),
         *("hourwheel_damaged_messages_fetched_total", "hourwheel_scrub_passes_total"),

@@ -80,15 +80,17 @@ class ApiWorld:
         credentials: grpc.ChannelCredentials | None = None,
         administration: Administration | None = None,
         quotas: Quotas | None = None,
+        listen: str = "127.0.0.1:0",
     ) -> None:
-        sections = {**(values or {}), "node": {"listen": "127.0.0.1:0", "id": "node-7"}}
+        sections = {**(values or {}), "node": {"listen": listen, "id": "node-7"}}
         self.config = NodeConfig.of(sections)
         self.engine = FakeEngine() if engine is None else engine
         self.stats = ApiStats()
         self.failure = Failure()
         self.access = AccessControl()
         tls = self.config.tls
-        self.tls = ServerTls(tls, SystemClock().wall_ms) if tls.is_on else None
+        told = self.stats.note_tls_files
+        self.tls = ServerTls(tls, SystemClock().wall_ms, told) if tls.is_on else None
         self.server = ApiServer(
             ServerParts(
                 *(self.config, self.engine, self.stats, SystemClock(), self.failure, STARTED_MS),

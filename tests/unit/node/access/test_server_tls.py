@@ -1,5 +1,7 @@
 import base64
+import shutil
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -77,7 +79,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_certificate_that_is_over_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = Authority(tmp_path).issue("node", "localhost", is_over=True)
+    files = Authority(tmp_path).issue("node", "localhost", ends=datetime(2001, 1, 1, tzinfo=UTC))
     tls_of(files)
     assert events(caplog) == ["certificate_not_valid"]
 
@@ -141,3 +143,58 @@ def test_key_that_is_removed_while_it_is_read(
 
     monkeypatch.setattr("node.access.server_tls.read_file", read_and_remove)
     assert refused(files).params["key"] == "tls.key_file"
+
+
+def mounted(directory: Path, name: str, files: Files) -> None:
+    """As Kubernetes changes a mounted Secret: a new folder, and one link that is swapped."""
+    folder = directory / f"..{name}"
+    folder.mkdir()
+    for key, path in (("tls.crt", files.certificate), ("tls.key", files.key)):
+        (folder / key).write_bytes(path.read_bytes())
+        (folder / key).chmod(0o640)
+    link = directory / "..data_tmp"
+    link.symlink_to(folder.name)
+    before = directory / "..data"
+    old = before.resolve() if before.exists() else None
+    link.replace(before)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def test_secret_that_is_mounted_is_followed_when_kubernetes_changes_it(tmp_path: Path) -> None:
+    authority, mount = Authority(tmp_path), tmp_path / "mount"
+    mount.mkdir()
+    paths = Files(mount / "tls.crt", mount / "tls.key")
+    for path in paths:
+        path.symlink_to(Path("..data") / path.name)
+    one, two = authority.issue("one", "localhost"), authority.issue("two", "localhost")
+    told: list[bool] = []
+    mounted(mount, "first", one)
+    section = NodeConfig.of({"tls": tls_section(paths)}).tls
+    tls = ServerTls(section, lambda: NOW_MS, told.append)
+    tls.look()
+    assert (tls.version, told) == (1, [])
+    mounted(mount, "second", two)
+    tls.look()
+    assert (tls.version, told) == (2, [False])
+    mounted(mount, "third", Files(one.certificate, two.key))
+    tls.look()
+    tls.look()
+    assert (tls.version, told) == (2, [False, True, True])
+    mounted(mount, "fourth", one)
+    tls.look()
+    assert (tls.version, told) == (3, [False, True, True, False])
+
+
+def test_valid_certificate_stays_in_use_when_another_one_is_over_or_not_yet_valid(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("node", "localhost")
+    tls = tls_of(files)
+    authority.issue("node", "localhost", ends=datetime(2001, 1, 1, tzinfo=UTC))
+    tls.look()
+    assert (tls.version, events(caplog)) == (1, ["access_files_refused"])
+    authority.issue("node", "localhost")
+    tls.look()
+    assert tls.version == 2

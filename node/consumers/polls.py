@@ -450,7 +450,8 @@ class Polls:
         self._waiters.turn(touched, now_ms)
         for group_id in self._limits.take_ready(now_ms):
             for interest in self._limits.granted(group_id):
-                self._waiters.wake_interest(interest, now_ms)
+                if not self._postpone(interest):
+                    self._waiters.wake_interest(interest, now_ms)
 
     def _find_gate_ms(self, number: int, now_ms: int) -> int | None:
         """When the first entry opens that is not visible at `now_ms` (see `Gates`)."""

@@ -57,6 +57,7 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_due_times(history, stored, bounds),
         *_cancels(history, stored, bounds),
         *_moves(history, stored),
+        *_deals(history, stored),
         *_phantoms(history),
         *_early(history, stored, bounds),
         *_not_delivered(history, stored),
@@ -217,6 +218,18 @@ def _find_false_move(move: Move, sequence: int, stored: Stored, released: set[in
 
 
 # -- deliveries -----------------------------------------------------------------------------------
+
+
+def _deals(history: History, stored: Stored) -> Iterator[Violation]:
+    """I10: a transaction has one outcome: all of its messages are stored, or none."""
+    for text in history.contradictions:
+        yield Violation("two outcomes", text)
+    kept = {one.serial for one in stored.messages.values()}
+    for serials in history.deals:
+        count = len(kept.intersection(serials))
+        if count not in {0, len(serials)}:
+            text = f"of messages {serials} of a transaction {count} are stored"
+            yield Violation("half a transaction", text)
 
 
 def _phantoms(history: History) -> Iterator[Violation]:

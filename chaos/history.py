@@ -18,6 +18,7 @@ from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 _SERIAL_BYTES: Final = 8
 _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
 _LENGTHS: Final = 193
+_OTHERS: Final = frozenset({"guest_calls", "grant_changes", "deal", "contradiction"})
 
 Verb: TypeAlias = Literal["ack", "nack"]
 
@@ -149,6 +150,10 @@ class History:
     guest_calls: list[GuestCall] = field(default_factory=list)
     grant_changes: list[GrantChange] = field(default_factory=list)
     """One behind the other."""
+    deals: list[tuple[int, ...]] = field(default_factory=list)
+    """Serials of the messages of each transaction."""
+    contradictions: list[str] = field(default_factory=list)
+    """Transactions that were told to have two outcomes."""
     _last_serial: int = 0
 
     def next_serial(self) -> int:
@@ -175,6 +180,18 @@ class History:
             yield ["move", *move._replace(outcome=None), reported]
         for name in ("deliveries", "finishes", "faults", "guest_calls", "grant_changes"):
             yield from ([name, *event] for event in getattr(self, name))
+        yield from (["deal", *serials] for serials in self.deals)
+        yield from (["contradiction", text] for text in self.contradictions)
+
+    def _add(self, kind: str, rest: list[Any]) -> None:
+        if kind == "guest_calls":
+            self.guest_calls.append(GuestCall(*rest))
+        elif kind == "grant_changes":
+            self.grant_changes.append(GrantChange(*rest))
+        elif kind == "deal":
+            self.deals.append(tuple(rest))
+        else:
+            self.contradictions += rest
 
     @classmethod
     def load(cls, path: Path) -> "History":
@@ -186,7 +203,9 @@ class History:
     def _of(cls, lines: Iterable[list[Any]]) -> "History":
         history = cls()
         for kind, *rest in lines:
-            if kind == "group":
+            if kind in _OTHERS:
+                history._add(kind, rest)
+            elif kind == "group":
                 history.groups[rest[0]] = (rest[1], rest[2])
             elif kind == "sent":
                 history.sent[rest[0]] = Sent(*rest[1:])
@@ -206,10 +225,6 @@ class History:
                 history.deliveries.append(delivery._replace(message_id=message_id))
             elif kind == "finishes":
                 history.finishes.append(Finish(*rest))
-            elif kind == "guest_calls":
-                history.guest_calls.append(GuestCall(*rest))
-            elif kind == "grant_changes":
-                history.grant_changes.append(GrantChange(*rest))
             else:
                 fault = Fault(*rest)
                 history.faults.append(fault._replace(nodes=tuple(fault.nodes)))

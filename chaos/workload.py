@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from chaos.actors.trader import Trader
 from chaos.history import (
     Accepted,
     Cancel,
@@ -37,7 +38,9 @@ from hourwheel import (
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
+    AsyncTransactions,
     Channel,
+    Message,
     MessageId,
     ReceivedMessage,
     errors,
@@ -56,6 +59,7 @@ GROUPS: Final = {"alpha-all": ("alpha", 64), "alpha-few": ("alpha", 3), "beta-al
 CONSUMERS: Final = ("alpha-all", "alpha-all", "alpha-few", "beta-all")
 INVISIBLE_MS: Final = 1_500
 GUEST_TOPIC: Final = "alpha"
+_TRADE_PAUSE_MS: Final = 20
 _GUEST_PAUSE_MS: Final = 20
 _LOOK_S: Final = 0.2
 _CANCELS_AT_ONCE: Final = 50
@@ -126,6 +130,10 @@ class Workload:
             background.append(tasks.create_task(self._cancel_some()))
             mover = await clients.enter_async_context(AsyncProducer(channel))
             background.append(tasks.create_task(self._move_some(mover)))
+            client = AsyncTransactions(channel, group="traders")
+            contradictions = self.history.contradictions
+            self.trader = Trader(client, "beta", self._accept_all, self._fail, contradictions)
+            background.append(tasks.create_task(self.trader.answer()))
             producer = await clients.enter_async_context(
                 AsyncProducer(Channel(self.servers, **options), batch_messages=60)
             )
@@ -134,6 +142,7 @@ class Workload:
                 *(tasks.create_task(self._publish_lists(producer, number)) for number in callers),
                 tasks.create_task(self._publish_unary(channel, 1 + self.seed)),
                 tasks.create_task(self._publish_unary(channel, 0)),
+                tasks.create_task(self._trade()),
             ]
             if self.principals is not None:
                 as_guest = await clients.enter_async_context(
@@ -298,6 +307,24 @@ class Workload:
             else:
                 ids = [message_id.parse(one.message_id) for one in answer.messages]
                 self._accept(serials, ids, chooser)
+
+    async def _trade(self) -> None:
+        """Transactions of few messages, one after the other."""
+        chooser = self._random("trader")
+        while await self._room():
+            serials, times, is_delay = self._make("beta", chooser.randint(1, 4), chooser)
+            self.history.deals.append(tuple(serials))
+            messages = [
+                Message(body_of(serial), delay_ms=at)
+                if is_delay
+                else Message(body_of(serial), due_ms=at)
+                for serial, at in zip(serials, times, strict=True)
+            ]
+            await self.trader.trade(serials, messages)
+            await self.pass_ms(_TRADE_PAUSE_MS)
+
+    def _accept_all(self, serials: list[int], ids: list[MessageId]) -> None:
+        self._accept(serials, ids, self._random(serials[0]))
 
     async def _publish_as_guest(self, channel: Channel) -> None:
         """One message a call, each once: it is let in, or it is not."""

@@ -393,3 +393,15 @@ def test_serial_is_read_back_when_the_body_is_whole(serial: int) -> None:
     assert serial_of(body) == serial
     assert serial_of(body[:-1]) is None or len(body) == 8
     assert serial_of(b"\x01" + body[1:]) is None
+
+
+def test_transactions_have_one_outcome_each() -> None:
+    life = good_life(7)
+    stored = [one.serial for one in life.stored.messages.values() if one.serial is not None]
+    (lost,) = life.history.refused
+    life.history.deals = [tuple(stored[:3]), (lost,)]
+    assert life.names() == set()
+    life.history.deals.append((stored[4], lost))
+    assert life.names() == {"half a transaction"}
+    life.history.contradictions.append("committed and rolled back")
+    assert life.names() == {"half a transaction", "two outcomes"}

@@ -1,0 +1,1 @@
+"""Clients of a workload that have rules of their own."""

@@ -1,0 +1,41 @@
+"""The trader ends what it prepares, by itself or when it is asked, and tells what it was told."""
+
+import asyncio
+
+from chaos.actors.trader import Trader
+from chaos.history import body_of
+from hourwheel import AsyncTransactions, Message, errors
+from hourwheel.formats.message_id import MessageId
+from hourwheel.outcomes import TransactionState
+from tests.support.api_world import ApiWorld
+from tests.support.eventually import until
+
+
+async def test_each_transaction_has_the_outcome_of_its_first_serial() -> None:
+    accepted: set[int] = set()
+    failed: dict[int, errors.HourwheelError] = {}
+    contradictions: list[str] = []
+
+    def accept(serials: list[int], ids: list[MessageId]) -> None:
+        assert len(serials) == len(ids)
+        accepted.update(serials)
+
+    def fail(serials: list[int], error: errors.HourwheelError) -> None:
+        failed.update(dict.fromkeys(serials, error))
+
+    async with ApiWorld() as world, AsyncTransactions(world.address, group="traders") as client:
+        trader = Trader(client, "beta", accept, fail, contradictions)
+        for first in (5, 6, 7, 10):
+            serials = [first, first + 100]
+            await trader.trade(serials, [Message(body_of(one)) for one in serials])
+        lost = AsyncTransactions(world.address, group="traders")
+        await lost.prepare({"beta": Message(body_of(20))})  # nobody waits for its end
+        await lost.close()
+        answering = asyncio.ensure_future(trader.answer())
+        states = world.engine.transactions.states
+        await until(lambda: TransactionState.OPEN not in states.values() and len(states) == 5)
+        await until(lambda: {10, 5} <= accepted | failed.keys())
+        answering.cancel()
+    assert accepted == {7, 107, 10, 110}
+    assert failed.keys() == {5, 105, 6, 106}
+    assert contradictions == []

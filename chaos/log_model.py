@@ -12,12 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from chaos.log_parts.deals import Deals
+from chaos.log_parts.requests import requests_of
+from chaos.recurring.model import RecurrenceModel
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
-from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription
+from hourwheel.internal.v1.state_pb2 import (
+    ConfigChange,
+    GroupConfig,
+    RecurrenceChange,
+    Subscription,
+)
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 
 
@@ -115,6 +122,7 @@ class LogModel:
     """Sequences of what was released or thrown away by the record that moved it."""
     deals: Deals = field(default_factory=Deals)
     """Transactions."""
+    recurring: RecurrenceModel = field(default_factory=RecurrenceModel)
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
@@ -150,6 +158,7 @@ class LogModel:
             Kind.TRIM_SEQUENCES: self._trim_sequences,
             Kind.PREPARE: self.deals.prepare,
             Kind.TRANSACT: self.deals.transact,
+            Kind.RECURRENCE: self._recur,
         }
         self.results[header.offset] = handlers[header.kind](batch)
         self.offset += header.total_bytes
@@ -161,12 +170,17 @@ class LogModel:
         header = batch.header
         assert header.base_sequence == self.next_sequence
         results = []
-        for at, end, producer, first in _requests(batch):
+        for at, end, producer, first in requests_of(batch):
             own = header.base_sequence + at
             result: tuple[str, int, int] = ("unknown topic", 0, 0)
             if header.flags & Flag.TRANSACTION:
                 result = self.deals.commit(batch, self.topics)
-            elif int(batch.topic_queue[at]) >> 8 in self.topics:
+            elif int(batch.topic_queue[at]) >> 8 not in self.topics:
+                pass
+            elif header.flags & Flag.OCCURRENCES:
+                is_next = self.recurring.take(producer, first, int(batch.due_ms[at]), own)
+                result = ("new", own, 1) if is_next else ("out of order", 0, 0)
+            else:
                 result = self._deduplicate(producer, first, end - at, own, header.store_ms)
             results.append(result)
             if result[0] == "new":
@@ -253,6 +267,13 @@ class LogModel:
                 self.waiting.pop((sequence, 0), None)  # cancelled twice: the same answer
             outcomes.append(outcome)
         return outcomes
+
+    def _recur(self, batch: RecordBatch) -> bool:
+        waiting = {sequence for sequence, queue in self.waiting if not queue}
+        self._cancel(batch)
+        gone = waiting - {sequence for sequence, queue in self.waiting if not queue}
+        change, header = RecurrenceChange.FromString(bytes(batch.blobs)), batch.header
+        return self.recurring.change(change, header.offset, header.store_ms, gone)
 
     def _too_late(self, row: Any) -> CancelOutcome | None:
         """Why nothing can be done to the message that a row names; None: it is not released."""
@@ -569,18 +590,3 @@ class LogModel:
 def _place_of(entry: Entry) -> tuple[int, int]:
     """A message waits once in its own right, and once more for each group that tries again."""
     return entry.sequence, 0 if entry.attempt == 1 else entry.topic_queue
-
-
-def _requests(batch: RecordBatch) -> list[tuple[int, int, int, int]]:
-    """(first ordinal, end, producer, its number of the first) of each request in a batch."""
-    header = batch.header
-    if not header.flags & Flag.PER_MESSAGE_PRODUCER:
-        return [(0, header.count, header.producer_id, header.producer_sequence)]
-    ids, numbers = (column.tolist() for column in batch.message_producers)
-    found: list[tuple[int, int, int, int]] = []
-    for at, producer in enumerate(ids):
-        if producer and found and found[-1][2] == producer and found[-1][1] == at:
-            found[-1] = (found[-1][0], at + 1, *found[-1][2:])
-        else:
-            found.append((at, at + 1, producer, numbers[at]))
-    return found

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.client.message_ids import PublishedIds
     from hourwheel.client.producer import AsyncProducer
+    from hourwheel.client.recurring.recurrences import Missed, Recurrence, Times
     from hourwheel.client.transactions.blocking import Transactions
     from hourwheel.client.transactions.client import AsyncTransactions, CheckSettings
     from hourwheel.client.transactions.words import CheckedTransaction
@@ -71,15 +72,18 @@ __all__ = [
     "MessageId",
     "MessageMeta",
     "MessageState",
+    "Missed",
     "Producer",
     "PublishedIds",
     "ReceivedBatch",
     "ReceivedMessage",
+    "Recurrence",
     "RescheduleOutcome",
     "Retry",
     "RetryPreset",
     "Sql",
     "Tags",
+    "Times",
     "Tls",
     "TransactionState",
     "Transactions",
@@ -105,10 +109,12 @@ _HOMES = {
     "MessageMeta": "formats.meta",
     "DeadLetterReason": "outcomes",
     "MessageState": "outcomes",
+    "Missed": "client.recurring.recurrences",
     "Producer": "client.blocking",
     "PublishedIds": "client.message_ids",
     "ReceivedBatch": "client.message",
     "ReceivedMessage": "client.message",
+    "Recurrence": "client.recurring.recurrences",
     "RescheduleOutcome": "outcomes",
     "Retry": "workers.results",
     "RetryPreset": "delay_levels",
@@ -117,6 +123,7 @@ _HOMES = {
     "AsyncTransactions": "client.transactions.client",
     "CheckSettings": "client.transactions.client",
     "CheckedTransaction": "client.transactions.words",
+    "Times": "client.recurring.recurrences",
     "Tls": "transport.access",
     "TransactionState": "outcomes",
     "Transactions": "client.transactions.blocking",

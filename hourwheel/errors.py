@@ -11,7 +11,8 @@
     |   +-- InvalidMessageId
     |   +-- InvalidReceipt         (garbage, or of another group, topic or cluster)
     |   +-- Unprotected            (in the client) a secret would go out in the clear
-    +-- NotFound: UnknownTopic, UnknownGroup
+    |   +-- InvalidRecurrence      (a cron expression, zone, interval or date that is none)
+    +-- NotFound: UnknownTopic, UnknownGroup, UnknownRecurrence
     |   +-- UnknownTransaction     there is none, or it was decided so long ago that nobody knows
     +-- AlreadyExists
     +-- FailedPrecondition
@@ -21,6 +22,7 @@
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
     |   +-- FeatureLevelTooLow     not before all nodes know it
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
+    |   +-- RecurrenceChanged      it has not the version that the caller expected
     |   +-- TopicPaused            nothing may be published to it, until an operator resumes it
     |   +-- TransactionDecided     it has another outcome already: `state` says which
     |   +-- Forked                 (in the client) it belongs to the process that forked
@@ -28,6 +30,7 @@
     |   +-- Overloaded             too much in flight: try again later
     |   +-- TooManyMoved           as many messages are rescheduled as a shard keeps in memory
     |   +-- TooManyTransactions    as many are open as a shard keeps in memory
+    |   +-- TooManyRecurrences     as many as a shard keeps in memory
     |   +-- DiskFull               no room to accept; what is durable is still delivered
     |   +-- QuotaExceeded          the caller's share is used: come back after `retry_after_ms`
     |   +-- QuotaReached           likewise, and waiting alone does not help
@@ -174,6 +177,12 @@ class Unprotected(InvalidArgument):
     reason = "UNPROTECTED"
 
 
+class InvalidRecurrence(InvalidArgument):
+    """The times of a recurrence are none, never come, or come too often."""
+
+    reason = "INVALID_RECURRENCE"
+
+
 class NotFound(HourwheelError):
     """What the request names does not exist."""
 
@@ -197,6 +206,12 @@ class UnknownGroup(NotFound):
     """There is no such consumer group, and this call does not make it."""
 
     reason = "UNKNOWN_GROUP"
+
+
+class UnknownRecurrence(NotFound):
+    """The topic has no recurrence of this name."""
+
+    reason = "UNKNOWN_RECURRENCE"
 
 
 class AlreadyExists(HourwheelError):
@@ -261,6 +276,12 @@ class TransactionDecided(FailedPrecondition):
     reason = "TRANSACTION_DECIDED"
 
 
+class RecurrenceChanged(FailedPrecondition):
+    """The recurrence has another version than was expected; nothing was changed."""
+
+    reason = "RECURRENCE_CHANGED"
+
+
 class TopicPaused(FailedPrecondition):
     """The topic is paused: nothing may be published to it until an operator resumes it."""
 
@@ -292,6 +313,13 @@ class TooManyTransactions(ResourceExhausted):
     """As many transactions are open, or as many bytes in them, as a shard takes."""
 
     reason = "TOO_MANY_TRANSACTIONS"
+    retriable = False
+
+
+class TooManyRecurrences(ResourceExhausted):
+    """There are as many recurrences, or bytes of them, as a shard keeps in memory."""
+
+    reason = "TOO_MANY_RECURRENCES"
     retriable = False
 
 

@@ -43,6 +43,23 @@ TRANSACTION_CHECKS_MAX: Final = 100
 TRANSACTION_AGE_MS_MAX: Final = 3 * 86_400_000
 """The log keeps what is behind an open transaction so long, at most."""
 TRANSACTIONS_PAGE_SIZE_MAX: Final = 1_000
+RECURRENCE_COUNT_MAX: Final = 200_000
+"""Recurrences of a shard, and"""
+RECURRENCES_BYTES_MAX: Final = 128 * 1024 * 1024
+"""bytes of their definitions, bodies included: in memory, and in each checkpoint."""
+RECURRENCE_BODY_BYTES_MAX: Final = 64 * 1024
+RECURRENCE_NAME_BYTES_MAX: Final = 128
+RECURRENCE_INTERVAL_MS_MIN: Final = 1_000
+"""Between two occurrences of a recurrence that ends, by `count_max` or `end_ms`, and"""
+RECURRENCE_ENDLESS_INTERVAL_MS_MIN: Final = 5_000
+"""of one that does not."""
+RECURRENCE_MISSED_MS: Final = 60_000
+"""An occurrence that is later than this has fallen into an outage."""
+RECURRENCE_PAGE_SIZE_MAX: Final = 200
+CRON_CHARS_MAX: Final = 256
+TIME_ZONE_CHARS_MAX: Final = 64
+EXCLUDED_DATE_COUNT_MAX: Final = 1_000
+NEXT_TIME_COUNT_MAX: Final = 100
 RECEIPT_COUNT_MAX: Final = 16_384
 RECEIVE_MESSAGE_COUNT_MAX: Final = 16_384
 RECEIVE_BYTES_MAX: Final = 8 * 1024 * 1024

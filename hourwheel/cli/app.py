@@ -33,6 +33,7 @@ from hourwheel.cli.access import (
 )
 from hourwheel.cli.exit_codes import describe_exit_codes
 from hourwheel.cli.options import Json, Server
+from hourwheel.cli.recurring.command import recurring
 from hourwheel.cli.top.command import top
 from hourwheel.transport.channel import SERVER_DEFAULT
 
@@ -51,6 +52,7 @@ app.command()(catalog.describe)
 app.add_typer(catalog.topics, name="topics")
 app.add_typer(catalog.groups, name="groups")
 app.add_typer(pending.pending, name="pending")
+app.add_typer(recurring, name="recurring")
 app.add_typer(damage.damaged, name="damaged")
 app.add_typer(dead_letters.dead, name="dead")
 app.add_typer(transactions.transactions, name="transactions")

@@ -24,13 +24,11 @@ from hourwheel.client.groups.positions import SkipAdmin
 from hourwheel.client.lookup import Lookups
 from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
+from hourwheel.client.recurring.recurrences import RecurrenceAdmin
 from hourwheel.client.wheel import WheelDescription
 from hourwheel.filter_language.inputs import as_filter
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.filter_language.wire import (
-    filter_to_wire,
-    gene_to_wire,
-)
+from hourwheel.filter_language.wire import filter_to_wire, gene_to_wire
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import GeneSpec
@@ -60,7 +58,7 @@ from hourwheel.transport.methods import (
 from hourwheel.v1 import admin_pb2
 
 
-class AsyncAdmin(DeadLetterAdmin, Lookups, SkipAdmin):
+class AsyncAdmin(DeadLetterAdmin, Lookups, RecurrenceAdmin, SkipAdmin):
     """Sets a cluster up and asks what it does.
 
         async with AsyncAdmin("127.0.0.1:7400") as admin:

@@ -43,6 +43,7 @@ from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
 from hourwheel.client.prefetch_buffer import AckBuffer, Finishable, LeaseBuffer
 from hourwheel.client.producer import CLOSE_TIMEOUT_MS, AsyncProducer
+from hourwheel.client.recurring.blocking_recurrences import BlockingRecurrences
 from hourwheel.client.wheel import WheelDescription
 from hourwheel.clock import SystemClock
 from hourwheel.filter_language.text import FilterExpression
@@ -333,7 +334,7 @@ class Consumer:
         self._twin.ack_ranges_soon(selections)
 
 
-class Admin:
+class Admin(BlockingRecurrences):
     """Sets a cluster up and asks what it does: `AsyncAdmin`, blocking.
 
     with Admin("127.0.0.1:7400") as admin:
@@ -342,7 +343,7 @@ class Admin:
 
     def __init__(self, server: Servers = SERVER_DEFAULT, **settings: Any) -> None:
         """`settings`: see `AsyncAdmin`."""
-        self._twin = AsyncAdmin(server, **settings)
+        self._twin: AsyncAdmin = AsyncAdmin(server, **settings)
         self._thread = LoopThread(self._twin.close)
         _close_with(self, self._thread)
 

@@ -88,6 +88,7 @@ class Kind(IntEnum):
     TRIM_SEQUENCES = 11
     PREPARE = 12
     TRANSACT = 13
+    RECURRENCE = 14
 
 
 class Flag(IntFlag):
@@ -96,6 +97,8 @@ class Flag(IntFlag):
     RELATIVE_DUE = 1
     PER_MESSAGE_PRODUCER = 2
     TRANSACTION = 4
+    OCCURRENCES = 8
+    """Of recurrences, with PER_MESSAGE_PRODUCER: its columns are version and index of each."""
 
 
 TRANSACTION_FLAG: Final = int(Flag.TRANSACTION)
@@ -188,6 +191,7 @@ ROWS: Final[dict[int, np.dtype[Any]]] = {
     Kind.TRIM_SEQUENCES: TRIM_SEQUENCES_ROW,
     Kind.PREPARE: PREPARE_ROW,
     Kind.TRANSACT: TRANSACT_ROW,
+    Kind.RECURRENCE: CANCEL_ROW,
 }
 """dtype of the rows of each kind that has rows."""
 
@@ -436,6 +440,7 @@ def build_publish(
     producer_id: int = 0,
     producer_sequence: int = 0,
     message_producers: tuple[Seq[int] | U64, Seq[int] | U64] | None = None,
+    are_occurrences: bool = False,
     gene_kind: int = 0,
     gene_spec: int = 0,
 ) -> bytes:
@@ -453,6 +458,7 @@ def build_publish(
             `producer_sequence`; 0 for no idempotence.
         producer_sequence: see `producer_id`.
         message_producers: n ids and n sequences, where the node merges the messages of several.
+        are_occurrences: those are n versions of recurrences, and n indices.
         gene_kind: which gene `tag_genes` are.
         gene_spec: number of the specification that they were made by (`tag_gene.GeneSpec`).
 
@@ -479,6 +485,8 @@ def build_publish(
     flags = Flag.RELATIVE_DUE if relative_due else Flag(0)
     if message_producers is not None:
         flags |= Flag.PER_MESSAGE_PRODUCER
+    if are_occurrences:
+        flags |= Flag.OCCURRENCES
     return _assemble(
         Kind.PUBLISH,
         flags,
@@ -519,18 +527,6 @@ def of_transaction(raw: bytes, prepare_offset: int) -> RecordBatch:
     header = unpack_header(raw)
     flags = header.flags | TRANSACTION_FLAG
     return RecordBatch(raw, header._replace(flags=flags, producer_id=prepare_offset))
-
-
-def join_rows(pieces: Seq[NDArray[Any]]) -> NDArray[Any]:
-    """Rows of one dtype, at least one piece of them, one behind the other.
-
-    As opaque items: numpy would first find the common type of all fields, in Python, for each.
-    """
-    if len(pieces) == 1:
-        return pieces[0]
-    dtype = pieces[0].dtype
-    opaque = np.dtype((np.void, dtype.itemsize))
-    return np.concatenate([np.ascontiguousarray(one).view(opaque) for one in pieces]).view(dtype)
 
 
 def build_blob(kind: Kind, blob: bytes) -> bytes:

@@ -14,6 +14,7 @@ from hourwheel.v1 import (
     groups_pb2,
     lookup_pb2,
     members_pb2,
+    recurrence_pb2,
     session_pb2,
     transaction_pb2,
 )
@@ -57,6 +58,7 @@ _ADMIN: Final = "/hourwheel.v1.AdminService/"
 _ACCESS: Final = "/hourwheel.v1.AccessService/"
 _LOOKUP: Final = "/hourwheel.v1.LookupService/"
 _TRANSACTION: Final = "/hourwheel.v1.TransactionService/"
+_RECURRENCE: Final = "/hourwheel.v1.RecurrenceService/"
 
 OPEN_SESSION: Final = Method(
     "/hourwheel.v1.SessionService/Session",
@@ -367,5 +369,47 @@ LIST_QUOTAS: Final = Method(
     _ACCESS + "ListQuotas",
     access_pb2.ListQuotasRequest,
     access_pb2.ListQuotasResponse,
+    is_repeatable=True,
+)
+PUT_RECURRENCE: Final = Method(
+    _RECURRENCE + "PutRecurrence",
+    recurrence_pb2.PutRecurrenceRequest,
+    recurrence_pb2.PutRecurrenceResponse,
+    is_repeatable=False,
+)
+GET_RECURRENCE: Final = Method(
+    _RECURRENCE + "GetRecurrence",
+    recurrence_pb2.GetRecurrenceRequest,
+    recurrence_pb2.GetRecurrenceResponse,
+    is_repeatable=True,
+)
+LIST_RECURRENCES: Final = Method(
+    _RECURRENCE + "ListRecurrences",
+    recurrence_pb2.ListRecurrencesRequest,
+    recurrence_pb2.ListRecurrencesResponse,
+    is_repeatable=True,
+)
+PAUSE_RECURRENCE: Final = Method(
+    _RECURRENCE + "PauseRecurrence",
+    recurrence_pb2.PauseRecurrenceRequest,
+    recurrence_pb2.PauseRecurrenceResponse,
+    is_repeatable=True,
+)
+RESUME_RECURRENCE: Final = Method(
+    _RECURRENCE + "ResumeRecurrence",
+    recurrence_pb2.ResumeRecurrenceRequest,
+    recurrence_pb2.ResumeRecurrenceResponse,
+    is_repeatable=True,
+)
+DELETE_RECURRENCE: Final = Method(
+    _RECURRENCE + "DeleteRecurrence",
+    recurrence_pb2.DeleteRecurrenceRequest,
+    recurrence_pb2.DeleteRecurrenceResponse,
+    is_repeatable=False,
+)
+LIST_NEXT_TIMES: Final = Method(
+    _RECURRENCE + "ListNextTimes",
+    recurrence_pb2.ListNextTimesRequest,
+    recurrence_pb2.ListNextTimesResponse,
     is_repeatable=True,
 )

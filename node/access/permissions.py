@@ -162,6 +162,7 @@ _ADMIN: Final = "hourwheel.v1.AdminService."
 _ACCESS: Final = "hourwheel.v1.AccessService."
 _LOOKUP: Final = "hourwheel.v1.LookupService."
 _TRANSACTION: Final = "hourwheel.v1.TransactionService."
+_RECURRENCE: Final = "hourwheel.v1.RecurrenceService."
 
 RULES: Final[dict[str, Rule]] = {
     _PRODUCER + "Publish": Rule(Operation.PUBLISH, _topic),
@@ -203,6 +204,13 @@ RULES: Final[dict[str, Rule]] = {
     _TRANSACTION + "PollChecks": Rule(Operation.PUBLISH, _of_topics_or_all),
     _TRANSACTION + "ListTransactions": Rule(Operation.LOOK, _all_topics),
     _TRANSACTION + "GetTransaction": Rule(Operation.LOOK, _all_topics),
+    _RECURRENCE + "PutRecurrence": Rule(Operation.PUBLISH, _topic),
+    _RECURRENCE + "PauseRecurrence": Rule(Operation.PUBLISH, _topic),
+    _RECURRENCE + "ResumeRecurrence": Rule(Operation.PUBLISH, _topic),
+    _RECURRENCE + "DeleteRecurrence": Rule(Operation.PUBLISH, _topic),
+    _RECURRENCE + "GetRecurrence": Rule(Operation.LOOK, _topic),
+    _RECURRENCE + "ListRecurrences": Rule(Operation.LOOK, _of_topic_or_all),
+    _RECURRENCE + "ListNextTimes": Rule(Operation.LOOK, _topic),
     _ACCESS + "PutUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "DeleteUser": Rule(Operation.ADMINISTER, _cluster),
     _ACCESS + "ListUsers": Rule(Operation.ADMINISTER, _cluster),

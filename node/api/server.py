@@ -18,6 +18,7 @@ from hourwheel.v1 import (
     broker_pb2,
     consumer_pb2,
     lookup_pb2,
+    recurrence_pb2,
     session_pb2,
     transaction_pb2,
 )
@@ -40,6 +41,7 @@ from node.api.producer import Producer
 from node.api.publish_stream import METHOD as PUBLISH_STREAM
 from node.api.publish_stream import PublishStreams
 from node.api.quota_gate import QuotaGate
+from node.api.recurring.service import Recurring
 from node.api.request_gate import RequestGate
 from node.api.session import METHOD as SESSION_METHOD
 from node.api.session import Implement, Sessions
@@ -80,9 +82,10 @@ CONSUMER: Final = consumer_pb2.DESCRIPTOR.services_by_name["ConsumerService"]
 ADMIN: Final = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 ACCESS: Final = access_pb2.DESCRIPTOR.services_by_name["AccessService"]
 LOOKUP: Final = lookup_pb2.DESCRIPTOR.services_by_name["LookupService"]
+RECURRENCE: Final = recurrence_pb2.DESCRIPTOR.services_by_name["RecurrenceService"]
 SESSION: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
 TRANSACTION: Final = transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"]
-SERVICES: Final = (PRODUCER, CONSUMER, ADMIN, ACCESS, LOOKUP, SESSION, TRANSACTION)
+SERVICES: Final = (*(PRODUCER, CONSUMER, ADMIN, ACCESS, LOOKUP, SESSION, TRANSACTION, RECURRENCE),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,7 @@ class ApiServer:
                 TRANSACTION,
                 Transactions(parts.engine, producer, self._admission, access, self._quotas),
             ),
+            (RECURRENCE, Recurring(parts.engine, self._quotas)),
         )
         for service, servicer in self._servicers:
             handlers = _handlers(

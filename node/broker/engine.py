@@ -52,6 +52,7 @@ from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.message_topics import MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.recurring import RecurrencePort
 from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
 from node.delivery.receiver import Receiver
@@ -385,6 +386,11 @@ class Engine:
         return await master.answer(
             master.rescheduling.reschedule_keys(topic, keys, times_ms, are_delays=are_delays)
         )
+
+    @property
+    def recurring(self) -> RecurrencePort:
+        """See EnginePort."""
+        return self._master.recurring
 
     async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""

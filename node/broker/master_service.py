@@ -27,6 +27,8 @@ from node.broker.job_runner import Background
 from node.broker.key_service import KeyService
 from node.broker.pending_query import Pending
 from node.broker.publish_service import PublishService
+from node.broker.recurring.occurrence_planner import OccurrencePlanner
+from node.broker.recurring.recurrence_service import RecurrenceService
 from node.broker.reschedule_service import RescheduleService
 from node.broker.settings import EngineConfig
 from node.broker.transactions.check_desk import CheckDesk
@@ -145,11 +147,17 @@ class MasterService:
             self, self.publishing, self.catalog_service, self.expiry, host.config.transactions
         )
         self.check_desk = CheckDesk(self, self.transactions)
+        self._planner = OccurrencePlanner(
+            self, self.publishing, host.config.horizon_ms, host.monotonic_ms
+        )
+        self.recurring = RecurrenceService(
+            self, self.publishing, self.catalog_service, self._planner
+        )
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self)
         self.skipper = Skipper(self)
-        for waiting in (self.receive_service, self.expiry, self.check_desk):
+        for waiting in (self.receive_service, self.expiry, self.check_desk, self._planner):
             mastership.hold(waiting)
 
     # -- may it act -------------------------------------------------------------------------------
@@ -197,8 +205,10 @@ class MasterService:
         """All that time and new records ask for: see `Engine.turn`."""
         mastership, shard = self.mastership, self._shard
         is_appended = self.receive_service.turn(touched, now_ms)
+        if not shard.is_stalled:
+            is_appended |= self._planner.turn(now_ms)
         # What could not be applied need not be dispatched.
-        while not shard.is_stalled and mastership.may_dispatch_more:
+        while self._planner.is_ready and not shard.is_stalled and mastership.may_dispatch_more:
             if not mastership.dispatch_due(now_ms):
                 break
             is_appended = True
@@ -209,11 +219,13 @@ class MasterService:
 
     def next_wakeup_ms(self) -> int | None:
         """When the next turn has to be, or None."""
-        dispatch_ms = None
+        dispatch_ms = plan_ms = None
         # Housekeeping looks whether there is room; what is applied next has a turn.
-        if not self._shard.is_stalled and self.mastership.may_dispatch_more:
-            dispatch_ms = self.mastership.dispatcher.next_wakeup_ms(self._shard.views)
-        times = dispatch_ms, self.receive_service.next_wakeup_ms(), self._load_ms
+        if not self._shard.is_stalled:
+            plan_ms = self._planner.next_wakeup_ms()
+            if self._planner.is_ready and self.mastership.may_dispatch_more:
+                dispatch_ms = self.mastership.dispatcher.next_wakeup_ms(self._shard.views)
+        times = dispatch_ms, plan_ms, self.receive_service.next_wakeup_ms(), self._load_ms
         return min((at for at in times if at is not None), default=None)
 
     def look(self, now_ms: int) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import RecordBatch, build_publish, join_rows
+from hourwheel.formats.joined_rows import join_rows
+from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC
 from node.contracts.broker import IncomingMessages
 from node.replica.mastership import Mastership, Proposer

@@ -58,6 +58,7 @@ def shard_status(
         topic_count=views.catalog.topic_count,
         group_count=views.catalog.group_count,
         subscription_count=views.catalog.subscription_count,
+        recurrence_count=len(views.recurrences),
     )
 
 

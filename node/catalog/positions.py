@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import join_rows
+from hourwheel.formats.joined_rows import join_rows
 from hourwheel.types import topic_of
 from node.catalog.serving import ServingConsumers
 from node.contracts.group_positions import SkippedInfo

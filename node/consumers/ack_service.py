@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.formats.record_batch import join_rows
+from hourwheel.formats.joined_rows import join_rows
 from hourwheel.outcomes import ReceiptOutcome
 from node.catalog.serving import ServingConsumers
 from node.contracts.broker import Selection

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import join_rows
+from hourwheel.formats.joined_rows import join_rows
 from hourwheel.types import topic_of
 from node.catalog.serving import Serving
 from node.delivery.filtered_ranges import FilteredRange

@@ -36,6 +36,7 @@ from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import TopicsPort
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.recurring import RecurringPort
 from node.contracts.rescheduling import ReschedulePort
 from node.contracts.transactions import TransactionPort
 from node.contracts.wheel_info import WheelInfo
@@ -238,6 +239,7 @@ class ShardStatusData:
     """Topics, the cluster's own not counted."""
     group_count: int = 0
     subscription_count: int = 0
+    recurrence_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +311,7 @@ class Failure:
             self.report(errors.Internal(repr(error)))
 
 
-class EnginePort(ReschedulePort, TopicsPort, Protocol):
+class EnginePort(RecurringPort, ReschedulePort, TopicsPort, Protocol):
     """One node's broker. Errors are those of hourwheel.errors."""
 
     stats: EngineStats

@@ -7,7 +7,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome, join_rows
+from hourwheel.formats.joined_rows import join_rows
+from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
 from hourwheel.outcomes import ReceiptOutcome
 from node.contracts.broker import Selection
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of

@@ -152,6 +152,21 @@ FAMILIES: Final = (
         "Messages moved to another due time before their release.",
         lambda it: it.stats.rescheduled,
     ),
+    shard_gauge(
+        "hourwheel_recurrences",
+        "Recurrences, paused ones and those that have ended included.",
+        lambda it: it.status.recurrence_count,
+    ),
+    shard_counter(
+        "hourwheel_occurrences_total",
+        "Messages that recurrences have published.",
+        lambda it: it.stats.occurrences,
+    ),
+    shard_counter(
+        "hourwheel_occurrences_skipped_total",
+        "How often occurrences were left out, one or several at once: an outage had delayed them.",
+        lambda it: it.stats.occurrences_skipped,
+    ),
     shard_counter(
         "hourwheel_group_limited_polls_total",
         "Times that polls waited, or got nothing, for their group's own limits.",

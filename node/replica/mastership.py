@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import HourwheelError, invariant
 from hourwheel.formats.record_batch import (
+    CANCEL_ROW,
     EXPIRE_ROW,
     FEATURE_LEVEL_ROW,
     PREPARE_ROW,
@@ -33,7 +34,7 @@ from hourwheel.formats.record_batch import (
     build_rows,
     stamp,
 )
-from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, RecurrenceChange
 from hourwheel.types import Epoch, Key, NodeId, Offset
 from node.delivery.receiver import Receiver
 from node.shard.deduplication import PublishResults
@@ -219,6 +220,22 @@ class Mastership:
         """Append TRANSACT rows; the result is which of them have changed something."""
         invariant(rows.dtype == TRANSACT_ROW, "rows of TRANSACT")
         self._append(RecordBatch(build_rows(Kind.TRANSACT, rows)), now_ms, proposer)
+
+    def recur(
+        self,
+        change: RecurrenceChange,
+        ids: NDArray[np.void],
+        now_ms: int,
+        proposer: Proposer[bool] | None,
+    ) -> None:
+        """Append a change of a recurrence, which cancels messages: CANCEL_ROW[n].
+
+        The result is whether the recurrence was changed. The log's feature level must be
+        `RECURRENCE_LEVEL` at least.
+        """
+        invariant(ids.dtype == CANCEL_ROW, "rows of CANCEL")
+        blob = change.SerializeToString(deterministic=True)
+        self._append(RecordBatch(build_rows(Kind.RECURRENCE, ids, blob)), now_ms, proposer)
 
     def resolve(
         self, rows: NDArray[np.void], now_ms: int, proposer: Proposer[list[int]] | None

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
-from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
 from node.shard.deduplication import PublishResults, deduplicate, units_of
 from node.shard.message_keys import rows_of_batch
-from node.shard.named_messages import look_up
+from node.shard.named_messages import Named, look_up
 from node.shard.resolve_pieces import pieces_of
 from node.shard.transaction_apply import Prepare, apply_prepare, apply_steps
 from node.shard.views import Views, check_feature_level
@@ -73,6 +73,7 @@ class Applier:
             Kind.TRIM_SEQUENCES: self._trim_sequences,
             Kind.PREPARE: partial(apply_prepare, views),
             Kind.TRANSACT: partial(apply_steps, views),
+            Kind.RECURRENCE: self._recur,
         }
 
     def apply(self, batch: RecordBatch) -> ApplyResult:
@@ -227,19 +228,29 @@ class Applier:
 
     def _cancel(self, batch: RecordBatch) -> NDArray[np.uint8]:
         """uint8[n]: CancelOutcome of each row."""
-        views, rows = self.views, batch.rows
-        named = look_up(views, rows)
+        named = look_up(self.views, batch.rows)
         before, waiting = named.cancelled, named.waiting
-        chosen = sorted_unique(named.sequences[waiting])
-        if len(chosen):
-            views.tombstones.add(chosen)
-            views.counters.cancelled += len(chosen)
-            views.counters.pending -= len(chosen)
-        outcomes = np.full(len(rows), CancelOutcome.UNKNOWN, np.uint8)
+        self._take_back(named)
+        outcomes = np.full(len(waiting), CancelOutcome.UNKNOWN, np.uint8)
         outcomes[named.exist] = CancelOutcome.ALREADY_RELEASED
         outcomes[waiting | before] = CancelOutcome.CANCELLED
         outcomes[named.expired] = CancelOutcome.EXPIRED
         return outcomes
+
+    def _take_back(self, named: Named) -> list[int]:
+        """Cancel those of some messages that wait. Returns their sequences."""
+        views, chosen = self.views, sorted_unique(named.sequences[named.waiting])
+        if len(chosen):
+            views.tombstones.add(chosen)
+            views.counters.cancelled += len(chosen)
+            views.counters.pending -= len(chosen)
+        return list(chosen.tolist())
+
+    def _recur(self, batch: RecordBatch) -> bool:
+        """Whether it took effect. Its rows are cancelled in any case."""
+        change, header = RecurrenceChange.FromString(bytes(batch.blobs)), batch.header
+        taken_back = self._take_back(look_up(self.views, batch.rows)) if header.count else []
+        return self.views.recurrences.change(change, header.offset, header.store_ms, taken_back)
 
     def _reschedule(self, batch: RecordBatch) -> NDArray[Any]:
         """array[n] of RESCHEDULED: what became of each row.

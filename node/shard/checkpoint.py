@@ -29,6 +29,7 @@ from storage.views.catalog import Catalog
 from storage.views.key_index import KeyIndex, KeyState
 from storage.views.moved import Moved, pack_rows
 from storage.views.producer_state import ProducerStates
+from storage.views.recurrences import Recurrences
 from storage.views.sequence_index import SequenceIndex
 from storage.views.tombstones import Tombstones, TombstoneState
 from storage.views.transactions import Transactions
@@ -115,6 +116,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
             next_group_id=manifest.next_group_id,
         ),
         transactions=Transactions(manifest.transactions, manifest.transactions_forgotten),
+        recurrences=Recurrences(manifest.recurrences),
         applied_offset=manifest.applied_offset,
         next_sequence=manifest.next_sequence,
         sequence_floor=manifest.sequence_floor,
@@ -263,6 +265,7 @@ class CheckpointJob:
         self._moved = views.moved.capture()
         self._transactions = views.transactions.capture()
         self.manifest.transactions_forgotten = views.transactions.forgotten_offset
+        self._recurrences = views.recurrences.capture()
         self._old_runs = [run_state(run) for run in views.wheel.runs.all()]
         self._syncs: list[Callable[[], None]] = [
             *views.queues.begin_checkpoint(),
@@ -303,6 +306,7 @@ class CheckpointJob:
         self.manifest.producers.extend(self._producers())
         self.manifest.moved = pack_rows(self._moved)
         self.manifest.transactions = self._transactions()
+        self.manifest.recurrences = self._recurrences()
         self._name(written)
         write_manifest(self._place, self.manifest)
 

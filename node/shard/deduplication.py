@@ -42,6 +42,8 @@ def deduplicate(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask 
     header = batch.header
     if header.flags & TRANSACTION_FLAG:
         return _decide_commit(views, batch)
+    if header.flags & Flag.OCCURRENCES:
+        return _take_occurrences(views, batch)
     if header.flags & Flag.PER_MESSAGE_PRODUCER:
         return _deduplicate_each(views, batch)
     own = Published(header.epoch, header.base_sequence, header.count, header.store_ms)
@@ -136,6 +138,25 @@ def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults,
             accepted[at:end] = False
         results[at] = result
         at = end
+    return results, None if accepted.all() else accepted
+
+
+def _take_occurrences(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
+    """Occurrences of recurrences: see storage/views/recurrences.py."""
+    header, catalog = batch.header, views.catalog
+    versions, indices = (column.tolist() for column in batch.message_producers)
+    topics, due_ms = (batch.topic_queue >> QUEUE_BITS).tolist(), batch.due_ms.tolist()
+    accepted = np.zeros(header.count, np.bool_)
+    results: PublishResults = {}
+    for at, version in enumerate(versions):
+        sequence = header.base_sequence + at
+        if not catalog.find_topic_by_id(topics[at]):
+            results[at] = errors.UnknownTopic("the topic was deleted")
+        elif views.recurrences.take(version, indices[at], due_ms[at], sequence):
+            accepted[at] = True
+            results[at] = Published(header.epoch, sequence, 1, header.store_ms)
+        else:
+            results[at] = errors.OutOfOrderSequence("this occurrence is not the next one")
     return results, None if accepted.all() else accepted
 
 

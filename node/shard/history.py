@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hourwheel.formats.record_batch import Header, Kind, Outcome, RecordBatch
+from hourwheel.formats.record_batch import Flag, Header, Kind, Outcome, RecordBatch
 from hourwheel.outcomes import EventKind
 from hourwheel.types import QUEUE_BITS, Key
 from node.shard.apply import REDRIVEN_ATTEMPT
@@ -39,6 +39,8 @@ CHUNKS_MAX: Final = 64
 PLACES_MAX: Final = 64
 """Deliveries that are followed at one time."""
 SEEN_MAX: Final = 1_024
+_MERGED: Final = int(Flag.PER_MESSAGE_PRODUCER)
+_OCCURRENCES: Final = int(Flag.OCCURRENCES)
 
 
 class Event(NamedTuple):
@@ -121,7 +123,7 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
     if slot == SlotState.REJECTED:
         return trail, []
     producer = header.producer_id
-    if not producer and header.flags & 2:
+    if header.flags & (_MERGED | _OCCURRENCES) == _MERGED:
         producer = int(batch.message_producers[0][at])
     events = [
         Event(
@@ -208,7 +210,8 @@ class History:
         trail = self.trail
         if header.kind == Kind.DISPATCH and trail.waiting:
             return self._dispatched(self._shard.log.read_batch(header.offset))
-        if header.kind == Kind.CANCEL and self._is_cancelled and trail.waiting:
+        cancels = header.kind == Kind.CANCEL or (header.kind == Kind.RECURRENCE and header.count)
+        if cancels and self._is_cancelled and trail.waiting:
             rows = self._shard.log.read_batch(header.offset).rows
             is_named = (rows["sequence"] == trail.sequence) & (rows["due_ms"] == trail.due_ms)
             is_named &= rows["epoch"] == self._epoch

@@ -18,6 +18,7 @@ from storage.views.catalog import Catalog
 from storage.views.key_index import KeyIndex
 from storage.views.moved import Moved, are_above
 from storage.views.producer_state import ProducerStates
+from storage.views.recurrences import Recurrences
 from storage.views.sequence_index import SequenceIndex, SlotState
 from storage.views.tombstones import Tombstones
 from storage.views.transactions import Transactions
@@ -28,7 +29,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 6
+FEATURE_LEVEL: Final = 7
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -38,6 +39,8 @@ RESCHEDULE_LEVEL: Final = 5
 """From this level on there are RESCHEDULE records."""
 TRANSACTION_LEVEL: Final = 6
 """From this level on there are transactions: PREPARE, TRANSACT, and PUBLISH with TRANSACTION."""
+RECURRENCE_LEVEL: Final = 7
+"""From this level on there are RECURRENCE records, and occurrences."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -77,6 +80,7 @@ class Views:
     producers: ProducerStates
     catalog: Catalog
     transactions: Transactions
+    recurrences: Recurrences = field(default_factory=Recurrences)
     applied_offset: int = 0
     is_whole: bool = True
     """No record is half applied: else they are lost, and only the log is left."""
@@ -230,7 +234,9 @@ class Views:
         self.sequences.digest_into(hasher, self.sequence_floor, self.are_ahead)
         self.tombstones.digest_into(hasher, self.are_known)
         self.moved.digest_into(hasher, self.cursor.key)
-        for view in (self.acks, self.producers, self.catalog, self.transactions):
+        for view in (
+            *(self.acks, self.producers, self.catalog, self.transactions, self.recurrences),
+        ):
             view.digest_into(hasher)
         return hasher.hexdigest()
 

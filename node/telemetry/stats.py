@@ -63,6 +63,10 @@ class EngineStats:
     """Rolled back since nobody had said in time what became of them."""
     transaction_checks: int = 0
     """Check-backs that were handed out."""
+    occurrences: int = 0
+    """Messages published by recurrences."""
+    occurrences_skipped: int = 0
+    """How often occurrences were left out, one or several together: an outage had delayed them."""
     groups_expired: int = 0
     """Unused groups that were deleted because nobody uses them."""
     topics_expired: int = 0

@@ -32,6 +32,7 @@ from spark_jobs.audit.checks.structure import (
 from spark_jobs.audit.checks.trimmed_requests import rejected_firsts
 from spark_jobs.audit.facts.findings import CheckOutcome, Finding, FindingSet
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX
+from spark_jobs.audit.facts.occurrences import follow_recurrences
 from spark_jobs.audit.facts.records import DISPATCH
 from spark_jobs.audit.facts.requests import RejectedRanges, Request
 from spark_jobs.audit.facts.scan import LogFacts, ScanPart
@@ -384,6 +385,7 @@ def make_ledger(state: ShardState) -> None:
         *(facts.prepares, facts.steps, facts.commits, state.line.deleted, state.start_offset)
     )
     state.rejected = state.rejected.joined(deals.rejected)
+    _follow_recurrences(state)
     if not state.rejected.is_certain:
         reason = "some producers' requests come in an order that does not tell which are rejected"
         state.note("ledger", "request-order", reason)
@@ -395,6 +397,32 @@ def make_ledger(state: ShardState) -> None:
         state.ledger.merge(part)
     _note_ledger(state)
     state.timed("ledger", began)
+
+
+def _follow_recurrences(state: ShardState) -> None:
+    """Tell which occurrences are none, and those that come twice."""
+    facts = state.facts
+    cancelled = facts.cancels["sequence"].tolist() if len(facts.occurrences) else []
+    found = follow_recurrences(
+        facts.recurrences,
+        facts.occurrences,
+        state.line.deleted,
+        cancelled,
+        state.start_offset,
+    )
+    state.rejected = state.rejected.with_others(found.rejected)
+    for one in found.repeated:
+        name = one.name.replace("\n", " / ")
+        detail = f"of recurrence {name}: sequence {one.before} is due then, or later, too"
+        state.add(
+            Finding(
+                *(ERROR, "occurrence-repeated", state.shard, ""),
+                offset=one.offset,
+                sequence=one.sequence,
+                due_ms=one.due_ms,
+                detail=detail,
+            )
+        )
 
 
 def _first_cursor(state: ShardState, manifest: Checkpoint | None) -> tuple[int, int]:

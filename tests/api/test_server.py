@@ -19,6 +19,7 @@ from node.api.admin import Admin
 from node.api.consumer import Consumer
 from node.api.lookup import Lookup
 from node.api.producer import Producer
+from node.api.recurring.service import Recurring
 from node.api.transactions.service import Transactions
 from node.config.model import LimitsSection
 from tests.support.api_world import ApiWorld, refused
@@ -46,6 +47,7 @@ async def test_reflection_names_every_service() -> None:
         "hourwheel.v1.AccessService",
         "hourwheel.v1.LookupService",
         "hourwheel.v1.TransactionService",
+        "hourwheel.v1.RecurrenceService",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
@@ -70,6 +72,7 @@ def test_every_method_of_the_proto_files_has_a_handler() -> None:
         (server.ADMIN, Admin),
         (server.LOOKUP, Lookup),
         (server.TRANSACTION, Transactions),
+        (server.RECURRENCE, Recurring),
     ):
         for method in service.methods:
             name = re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower()

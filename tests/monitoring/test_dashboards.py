@@ -112,6 +112,8 @@ def test_each_metric_is_on_a_dashboard_or_in_an_alert() -> None:
         *("hourwheel_transaction_checks_total", "hourwheel_transactions_open"),
         "hourwheel_transaction_oldest_seconds",
         *("hourwheel_rescheduled_messages_total", "hourwheel_group_limited_polls_total"),
+        *("hourwheel_occurrences_total", "hourwheel_occurrences_skipped_total"),
+        "hourwheel_recurrences",
         *("hourwheel_topics_expired_total", "hourwheel_subscriptions", "hourwheel_role"),
         *("hourwheel_checkpoints_total", "hourwheel_checkpoint_age_seconds"),
         *("hourwheel_damaged_messages_fetched_total", "hourwheel_scrub_passes_total"),

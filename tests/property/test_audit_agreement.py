@@ -46,6 +46,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Path]
             segment_bytes=4_096 if number % 2 else 16_384,
             moves=number % 4 > 0,
             deals=number % 3 > 0,
+            recurs=number % 2 > 0,
         )
         return replicate(asyncio.run(life).directory)
 

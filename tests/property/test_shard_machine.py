@@ -37,6 +37,7 @@ _delays = st.one_of(
     st.integers(0, 4 * DAY_MS),
 )
 _few = st.lists(_delays, min_size=1, max_size=12)
+_names = st.sampled_from(["orders\na", "orders\nb"])
 _index = st.integers(0, 1 << 16)
 _ends = st.sampled_from(["commit", "commit", *Step])
 _forged = st.sampled_from([0, 0, 0, 0, 8])
@@ -117,6 +118,30 @@ class ShardMachine(RuleBasedStateMachine):
     def publish(self, delays: list[int], commit: bool, spec: int) -> None:
         """Also by producers whose genes nobody can use."""
         self.world.publish([self.world.now_ms + delay for delay in delays], gene_spec=spec)
+        if commit:
+            self.step(self.world.commit)
+
+    @rule(
+        name=_names,
+        what=st.sampled_from(["put", "put", "pause", "resume", "delete"]),
+        count_max=st.sampled_from([0, 0, 2]),
+        is_stale=st.sampled_from([False, False, False, True]),
+        commit=st.booleans(),
+    )
+    def recur(self, name: str, what: str, count_max: int, is_stale: bool, commit: bool) -> None:
+        self.world.recur(name, what, count_max=count_max, is_stale=is_stale)
+        if commit:
+            self.step(self.world.commit)
+
+    @rule(
+        names=st.lists(_names, min_size=1, max_size=4),
+        delays=st.lists(_delays, min_size=4, max_size=4),
+        skew=st.sampled_from([0, 0, 0, -1, 1]),
+        commit=st.booleans(),
+    )
+    def occur(self, names: list[str], delays: list[int], skew: int, commit: bool) -> None:
+        """Also where a change of the recurrence, or the same occurrence, is on its way."""
+        self.world.occur(names, delays[: len(names)], skew=skew)
         if commit:
             self.step(self.world.commit)
 

@@ -21,6 +21,7 @@ from hourwheel.v1 import (
     broker_pb2_grpc,
     consumer_pb2_grpc,
     lookup_pb2_grpc,
+    recurrence_pb2_grpc,
     session_pb2_grpc,
     transaction_pb2_grpc,
 )
@@ -117,6 +118,7 @@ class ApiWorld:
         self.admin = admin_pb2_grpc.AdminServiceStub(self.channel)
         self.lookup = lookup_pb2_grpc.LookupServiceStub(self.channel)
         self.transactions = transaction_pb2_grpc.TransactionServiceStub(self.channel)
+        self.recurring = recurrence_pb2_grpc.RecurrenceServiceStub(self.channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         return self
 

@@ -63,6 +63,7 @@ from node.shard.apply import RESCHEDULED
 from node.telemetry.stats import EngineStats
 from storage.views.key_rows import keys_in
 from storage.views.unit import UNIT
+from tests.support.fake_recurring import FakeRecurring
 from tests.support.fake_transactions import FakeTransactions
 
 NOW_MS: Final = 1_800_000_000_000
@@ -107,6 +108,7 @@ class FakeEngine:
     dead_letters_page: DeadLettersPage = field(default_factory=DeadLettersPage)
     redriven_page: RedrivenPage = field(default_factory=RedrivenPage)
     dead: DeadLettersInfo = field(default_factory=DeadLettersInfo)
+    recurrences: FakeRecurring = field(default_factory=FakeRecurring)
     is_closed: bool = False
     leases: int = 0
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
@@ -416,6 +418,11 @@ class FakeEngine:
     async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
         await self._begin("history", (of, topic, token))
         return self.history_page
+
+    @property
+    def recurring(self) -> FakeRecurring:
+        self._note("recurring", None)
+        return self.recurrences
 
     async def list_damaged(
         self, group: str, topic: str, token: bytes, *, count_max: int

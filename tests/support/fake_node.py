@@ -15,9 +15,16 @@ import grpc
 import grpc.aio
 
 from hourwheel import limits
-from hourwheel.v1 import admin_pb2_grpc, broker_pb2_grpc, consumer_pb2_grpc, lookup_pb2_grpc
+from hourwheel.v1 import (
+    admin_pb2_grpc,
+    broker_pb2_grpc,
+    consumer_pb2_grpc,
+    lookup_pb2_grpc,
+    recurrence_pb2_grpc,
+)
 from tests.support.fake_broker import EPOCH, SHARD, STORE_MS, FakeBroker
 from tests.support.fake_lookup import LookupService
+from tests.support.fake_recurring import FakeRecurring, RecurrenceService
 from tests.support.fake_services import AdminService, ConsumerService, ProducerService
 
 __all__ = ["EPOCH", "SHARD", "STORE_MS", "FakeNode"]
@@ -28,6 +35,7 @@ class FakeNode(FakeBroker):
 
     def __init__(self) -> None:
         super().__init__()
+        self.recurring = FakeRecurring()
         self._server: grpc.aio.Server | None = None
         self._port = 0
 
@@ -55,6 +63,9 @@ class FakeNode(FakeBroker):
         broker_pb2_grpc.add_ProducerServiceServicer_to_server(ProducerService(self), self._server)
         consumer_pb2_grpc.add_ConsumerServiceServicer_to_server(ConsumerService(self), self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(self), self._server)
+        recurrence_pb2_grpc.add_RecurrenceServiceServicer_to_server(
+            RecurrenceService(self), self._server
+        )
         lookup_pb2_grpc.add_LookupServiceServicer_to_server(LookupService(self), self._server)
         self._port = self._server.add_insecure_port(f"127.0.0.1:{self._port}")
         await self._server.start()

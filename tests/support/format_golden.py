@@ -34,6 +34,7 @@ from hourwheel.formats.record_batch import (
     of_transaction,
     stamp,
 )
+from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
@@ -154,6 +155,31 @@ def publish_transaction() -> bytes:
     """The messages of a transaction that is committed."""
     raw = build_publish([DUE_MS, DUE_MS, DUE_MS + 1], BODIES, metas=METAS)
     return stamped(of_transaction(raw, 4_096))
+
+
+def recurrence() -> bytes:
+    """A recurrence that is defined anew, whose last occurrence is taken back."""
+    config = RecurrenceConfig(
+        name="orders\nreport", topic="orders", cron="0 9 * * MON-FRI", zone="Europe/Berlin",
+        count_max=3, missed=2, excluded_days=[20_000, 20_400], body=b"x",
+    )  # fmt: skip
+    change = RecurrenceChange(expected_version=4_096, put=config)
+    rows = np.array([(DUE_MS, 5, 7, 0)], CANCEL_ROW)
+    blob = change.SerializeToString(deterministic=True)
+    return stamped(build_rows(Kind.RECURRENCE, rows, blob))
+
+
+def occurrences() -> bytes:
+    """Occurrences of two recurrences."""
+    return stamped(
+        build_publish(
+            [DUE_MS, DUE_MS + 1, DUE_MS],
+            BODIES,
+            message_producers=([4_096, 4_096, 8_192], [0, 1, 7]),
+            are_occurrences=True,
+            gene_spec=0xFFFF_FFFF,
+        )
+    )
 
 
 def resolve() -> bytes:
@@ -282,6 +308,8 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_prepare": prepare,
     "batch_transact": transact,
     "batch_publish_transaction": publish_transaction,
+    "batch_recurrence": recurrence,
+    "batch_publish_occurrences": occurrences,
     "batch_resolve": resolve,
     "batch_resolve_filtered": resolve_filtered,
     "batch_resolve_redrive": resolve_redrive,

@@ -18,12 +18,14 @@ of spark_jobs/: of the reader, of the audit and of the seeded faults. Tests that
 import asyncio
 import random
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from hourwheel.errors import UnknownRecurrence
 from hourwheel.formats import tag_gene
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
@@ -34,6 +36,7 @@ from hourwheel.formats.record_batch import (
     build_publish,
     of_transaction,
 )
+from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
 from hourwheel.types import NodeId, Offset
 from node.contracts.broker import Delivery, GroupSettings, IncomingMessages, Selection
 from node.contracts.transactions import PreparedPart, PreparedTransaction, Preparing
@@ -104,6 +107,7 @@ async def make_log(
     node: str = "node-1",
     moves: bool = False,
     deals: bool = False,
+    recurs: bool = False,
 ) -> Made:
     """Let a node live for some rounds.
 
@@ -116,6 +120,7 @@ async def make_log(
         node: its id.
         moves: whether messages are moved to other due times.
         deals: whether there are transactions.
+        recurs: whether messages recur, whose sequences are in no list of `Made`.
     """
     RealDisk(directory.parent).make_dir(directory.name)
     open_node_meta(RealDisk(directory), NodeId(node), CLUSTER_ID)
@@ -126,6 +131,7 @@ async def make_log(
     )
     life = _Life(Made(directory, seed), random.Random(seed), batch_messages, moves=moves)
     life.deals = deals
+    life.recurs = recurs
     async with EngineWorld(directory, shard=shard) as world:
         await life.begin(world)
         for number in range(rounds):
@@ -140,6 +146,7 @@ class _Life:
     def __init__(self, made: Made, rng: random.Random, batch_messages: int, *, moves: bool) -> None:
         self.made, self._rng, self._size = made, rng, batch_messages
         self._sent, self._moves = 0, moves
+        self.recurs = False
         self._mover = random.Random(f"moves {made.seed}")
         self.deals = False
         self._dealer = random.Random(f"deals {made.seed}")
@@ -165,6 +172,8 @@ class _Life:
             await self._move(world)
         if self.deals:
             await self._deal(world)
+        if self.recurs:
+            await self._recur(world)
         for _ in range(3):
             world.advance(_ROUND_MS // 3)
             await until(lambda: not _is_due(world))
@@ -328,6 +337,23 @@ class _Life:
     def _round_due_ms(rng: random.Random, now_ms: int) -> int:
         # None within the dispatch lead of an instant at which a round's clock stands.
         return now_ms + rng.choice((-1_000, 7_000, 127_000, 3_607_000)) + rng.randrange(50)
+
+    async def _recur(self, world: EngineWorld) -> None:
+        """Some are made, some changed, paused, resumed or deleted."""
+        ask, rng = world.engine.recurring, self._mover
+        for name in ("a", "b", "c"):
+            what = rng.choice(("put", "put", "pause", "resume", "delete", "leave"))
+            config = RecurrenceConfig(
+                topic="orders", every_ms=rng.choice((5_000, 21_000)), missed=1, body=b"again"
+            )
+            config.count_max = rng.choice((0, 0, 3))
+            with suppress(UnknownRecurrence):
+                if what == "put":
+                    await within(ask.put(config, name, None))
+                elif what == "delete":
+                    await within(ask.delete("orders", name))
+                elif what != "leave":
+                    await within(ask.set_paused("orders", name, is_paused=what == "pause"))
 
     async def _consume(self, world: EngineWorld) -> None:
         for group in GROUPS:

@@ -76,6 +76,10 @@ class Model(LogModel):
     """Sequence -> how often it was released late."""
     index: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Sequence -> (offset of its record, due_ms, state): what a sequence index must say of it."""
+    named: set[int] = field(default_factory=set)
+    """Sequences that some record names to be cancelled."""
+    repeated: list[tuple[int, int, int]] = field(default_factory=list)
+    """(offset, sequence, that of the one before) of occurrences that are not later."""
     off: tuple[int, int] = (0, 0)
     """By how much the last DISPATCH's check was wrong."""
 
@@ -89,7 +93,11 @@ class Model(LogModel):
             self._keep(found.batch)
         if header.kind == Kind.DISPATCH:
             self._check_sums(found.batch)
+        if header.kind in {Kind.CANCEL, Kind.RECURRENCE}:
+            self.named.update(found.batch.rows["sequence"].tolist())
+        occurred = {name: len(every) for name, every in self.recurring.every.items()}
         self.read(found.batch)
+        self._note_repeated(occurred)
         _, count, mix = self.sums[-1]
         if header.kind == Kind.PUBLISH:
             self._index(found.batch, ends)
@@ -103,6 +111,14 @@ class Model(LogModel):
             count += len(new)
             mix += sum(mixed(one.sequence) for one in new)
         self.sums.append((header.offset, count, mix & _MASK))
+
+    def _note_repeated(self, before: dict[str, int]) -> None:
+        """Occurrences that are not later than the one before."""
+        for name, found in self.recurring.every.items():
+            for at in range(max(1, before.get(name, 0)), len(found)):
+                (old_ms, old), (due_ms, sequence) = found[at - 1], found[at]
+                if due_ms <= old_ms:
+                    self.repeated.append((self.offset, sequence, old))
 
     def note(
         self, check: str, *, sequence: int = -1, position: int = -1, here: bool = True
@@ -264,6 +280,9 @@ class _Audit:
             if one.has_checkpoint:
                 self._check_index(one)
             self._check_queues(one)
+        for offset, sequence, before in self.model.repeated:
+            if before not in self.model.named:
+                self.errors.append(Expected("occurrence-repeated", "", "", offset, sequence))
         return sorted([*self.errors, *self.model.errors]), self.is_whole, self._late()
 
     def _late(self) -> Counter[int]:

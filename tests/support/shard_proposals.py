@@ -14,6 +14,7 @@ from hourwheel.filter_language.wire import filter_to_wire
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import (
+    CANCEL_ROW,
     PREPARE_ROW,
     RESCHEDULE_ROW,
     RESOLVE_ROW,
@@ -23,11 +24,13 @@ from hourwheel.formats.record_batch import (
     build_publish,
     of_transaction,
 )
-from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
+from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_SPEC_OF_TOPIC, gene_of
 from hourwheel.internal.v1.state_pb2 import (
     ConfigChange,
     GroupConfig,
     Prepared,
+    RecurrenceChange,
+    RecurrenceConfig,
     Subscription,
     TopicConfig,
 )
@@ -358,6 +361,48 @@ class ShardProposals:
             row["epoch"] = self.model.epoch_of(sequence) + epoch_shift
         token = self._token("reschedule")
         self.mastership.reschedule(rows, self.now_ms, token)
+        return token
+
+    def recur(self, name: str, what: str, *, count_max: int = 0, is_stale: bool = False) -> Token:
+        """Append a change of a recurrence, which takes its last occurrence back: "put", ..."""
+        old = self.model.recurring.recurrences.get(name)
+        version = old.version if old else 0
+        change = RecurrenceChange(expected_version=version + int(is_stale))
+        if what == "put":
+            times = RecurrenceConfig(name=name, topic="orders", every_ms=1, count_max=count_max)
+            change.put.MergeFrom(times)
+        else:
+            setattr(change, f"{what}_name", name)
+        last = old.own[-1:] if old else []
+        rows = np.zeros(len(last), CANCEL_ROW)
+        for row, (sequence, due_ms) in zip(rows, last, strict=True):
+            row["sequence"], row["due_ms"] = sequence, due_ms
+            row["epoch"] = self.model.epoch_of(sequence)
+        token = self._token("recur")
+        self.mastership.recur(change, rows, self.now_ms, token)
+        return token
+
+    def occur(self, names: list[str], delays_ms: list[int], *, skew: int = 0) -> Token:
+        """Append the next occurrence of recurrences, if they are there, in one batch."""
+        known = [self.model.recurring.recurrences.get(name) for name in names]
+        due_ms = [self.now_ms + delay for delay in delays_ms]
+        batch = RecordBatch(
+            build_publish(
+                due_ms,
+                [body_of(due) for due in due_ms],
+                metas=[self.meta_of(due) for due in due_ms],
+                tag_genes=self._genes(due_ms),
+                topic_queues=[QUEUES[0]] * len(due_ms),
+                message_producers=(
+                    [one.version if one else 9 for one in known],
+                    [max(0, one.next_index + skew) if one else 0 for one in known],
+                ),
+                are_occurrences=True,
+                gene_spec=GENE_SPEC_OF_TOPIC,
+            )
+        )
+        token = self._token("publish")
+        self.mastership.publish(batch, batch.due_ms, batch.topic_queue, self.now_ms, token)
         return token
 
     def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:

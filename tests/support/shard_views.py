@@ -14,6 +14,7 @@ from node.shard.shard import Shard
 from node.shard.views import Views
 from storage.views.key_rows import hash_keys
 from storage.views.moved import AT_ONCE_MS
+from storage.views.recurrences import NEVER_MS, NO_SEQUENCE
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 
@@ -46,6 +47,7 @@ def check_views(views: Views, model: LogModel) -> None:
     _check_sequences(views, model)
     _check_moved(views, model)
     _check_transactions(views, model)
+    _check_recurrences(views, model)
 
 
 def _check_transactions(views: Views, model: LogModel) -> None:
@@ -77,6 +79,22 @@ def _check_moved(views: Views, model: LogModel) -> None:
         wanted = AT_ONCE_MS if sequence in model.leaving else due_ms
         assert found[sequence] == wanted
     assert views.moved.count == int(rows.are_moved.sum()) >= len(known)
+
+
+def _check_recurrences(views: Views, model: LogModel) -> None:
+    expected = model.recurring.recurrences
+    assert list(views.recurrences.names_after("")) == sorted(expected)
+    assert sorted(views.recurrences.versions()) == sorted(one.version for one in expected.values())
+    for name, one in expected.items():
+        state = views.recurrences.find(name)
+        assert state is not None
+        assert views.recurrences.find_name(one.version) == name
+        last, due_ms = one.own[-1] if one.own else (NO_SEQUENCE, NEVER_MS)
+        assert state == (
+            *(one.version, one.next_index, len(one.sequences), one.count_max, one.after_ms),
+            *(due_ms, last, len(views.recurrences.definition(name)), state.missed),
+            int(one.is_paused),
+        )
 
 
 def _check_queue(views: Views, number: int, expected: list[Entry], model: LogModel) -> None:

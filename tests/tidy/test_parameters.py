@@ -12,6 +12,7 @@ LONGER: Final = {
     ("hourwheel/cli/pending.py", "cancel_pending"),
     ("hourwheel/cli/pending.py", "list_pending"),
     ("hourwheel/cli/publish.py", "publish"),
+    ("hourwheel/cli/recurring/command.py", "put"),
     ("hourwheel/client/consumer.py", "AsyncConsumer.__init__"),
     ("hourwheel/client/producer.py", "AsyncProducer.__init__"),
     ("hourwheel/formats/record_batch.py", "build_publish"),

@@ -13,6 +13,7 @@ from tests.tidy import tree
 DISTRIBUTIONS: Final[dict[str, str]] = {
     "argon2": "argon2-cffi",
     "crc32c": "crc32c",
+    "cronsim": "cronsim",
     "cryptography": "cryptography",
     "duckdb": "duckdb",
     "google.protobuf": "protobuf",

@@ -10,6 +10,7 @@ from tests.tidy import tree
 ALLOWED: Final = {
     "called by name, by others' code": (
         *("get_status", "describe_message", "get_history"),  # gRPC
+        *("list_recurrences", "list_next_times"),
         *("between", "comparison"),  # Lark
         *("deleteEntriesFrom", "setCurrentTerm", "setRaftCommitIndex"),  # PySyncObj
         *("getTransmissionData", "setTransmissionData"),
@@ -21,6 +22,7 @@ ALLOWED: Final = {
     "part of what clients, or readers of a verdict, are told": (
         "trimmed_unacked",
         "principal_method",
+        "LAST",  # of `Missed`
     ),
     "what handlers of users call": ("publish_async",),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),

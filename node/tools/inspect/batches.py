@@ -7,7 +7,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import TRANSACTION_FLAG, Header, Kind, RecordBatch
-from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, Prepared
+from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, Prepared, RecurrenceChange
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
     HeaderWalk,
@@ -150,6 +150,14 @@ def _describe_epoch_start(batch: RecordBatch) -> str:
     return " ".join(str(EpochStart.FromString(bytes(batch.blobs))).split())
 
 
+def _describe_recurrence(batch: RecordBatch) -> str:
+    change = RecurrenceChange.FromString(bytes(batch.blobs))
+    if change.HasField("put"):
+        change.put.ClearField("body")
+    cancelled = [int(row["sequence"]) for row in batch.rows]
+    return " ".join(str(change).split()) + (f" cancels {cancelled}" if cancelled else "")
+
+
 _DESCRIBERS: Final[dict[int, Callable[[RecordBatch], str]]] = {
     Kind.PUBLISH: _describe_publish,
     Kind.DISPATCH: _describe_dispatch,
@@ -164,6 +172,7 @@ _DESCRIBERS: Final[dict[int, Callable[[RecordBatch], str]]] = {
     Kind.TRANSACT: _describe_rows,
     Kind.CONFIG: _describe_config,
     Kind.EPOCH_START: _describe_epoch_start,
+    Kind.RECURRENCE: _describe_recurrence,
 }
 
 

@@ -21,6 +21,7 @@ from storage.queues.consume_queues import folder_name
 from storage.queues.mapped_chunks import NAME_END as CHUNK_SUFFIX
 from storage.queues.queue_chunk import ENTRIES_AT, Seal, find_seal, seal_position
 from storage.views.moved import AT_ONCE_MS, unpack_rows
+from storage.views.recurrences import Recurrences
 from storage.views.transactions import Transaction, Transactions
 from storage.views.unit import UNIT, UNIT_BYTES, Units
 
@@ -84,7 +85,12 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
     cursor = {f"cursor_{name}": value for name, value in _row(manifest.cursor).items()}
     moved = unpack_rows(manifest.moved)
     transactions = Transactions(manifest.transactions)
-    counts = {"moved": len(moved), "transactions": transactions.open_count}
+    recurring = Recurrences(manifest.recurrences)
+    counts = {
+        "moved": len(moved),
+        "transactions": transactions.open_count,
+        "recurrences": len(recurring),
+    }
     whole = {**_row(manifest), **counts, **cursor}
     report.add("checkpoint", path, [{"field": name, "value": whole[name]} for name in whole])
     for name in ("topics", "groups", "subscriptions", "epochs", "acks", "producers"):
@@ -96,6 +102,8 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
     if transactions.open_count:
         found = map(transactions.find, transactions.offsets_after(0, is_open=True))
         report.add("checkpoint: open transactions", path, [_open_row(one) for one in found if one])
+    if len(recurring):
+        report.add("checkpoint: recurrences", path, _recurrence_rows(recurring))
 
 
 def _open_row(one: Transaction) -> Row:
@@ -107,6 +115,13 @@ def _open_row(one: Transaction) -> Row:
         "messages": one.message_count,
         "checks": f"{one.checks}/{one.checks_max}",
     }
+
+
+def _recurrence_rows(recurring: Recurrences) -> Iterator[Row]:
+    for name in recurring.names_after(""):
+        state = recurring.find(name)
+        if state is not None:
+            yield {"name": name.replace("\n", " / "), **state._asdict()}
 
 
 def _moved_row(row: tuple[int, int, int]) -> Row:

@@ -15,7 +15,7 @@ from spark_jobs.logs.block_table import TORN_TAIL, UNKNOWN_KIND, UNKNOWN_VERSION
 from spark_jobs.logs.ranges import SegmentRange
 from spark_jobs.logs.replica import ERROR, INFO
 
-FEATURE_LEVEL: Final = 6
+FEATURE_LEVEL: Final = 7
 """The newest semantics of records that this audit knows."""
 _NAMES: Final = {
     TORN_TAIL: "log-torn-tail",
@@ -128,12 +128,14 @@ def cut_facts(facts: LogFacts, offset: int) -> LogFacts:
             "prepares",
             "steps",
             "commits",
+            "occurrences",
         )
     }
     return replace(
         facts,
         **arrays,
         configs=[one for one in facts.configs if one.offset < offset],
+        recurrences=[one for one in facts.recurrences if one.offset < offset],
         epoch_starts=[one for one in facts.epoch_starts if one.offset < offset],
         levels=[one for one in facts.levels if one[0] < offset],
     )

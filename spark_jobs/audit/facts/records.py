@@ -147,6 +147,7 @@ ROW_BUILDERS: Final = {
     int(Kind.TRIM_SEQUENCES): _floors,
     int(Kind.PREPARE): _prepares,
     int(Kind.TRANSACT): _steps,
+    int(Kind.RECURRENCE): _cancels,
 }
 FIELDS: Final = {
     "dispatches": int(Kind.DISPATCH),

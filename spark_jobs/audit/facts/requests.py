@@ -42,6 +42,7 @@ FIRSTS: Final = _KEPT
 """So many requests of a producer are single rows at its beginning, whatever is shortened."""
 _PUBLISH: Final = int(Kind.PUBLISH)
 _WIDE: Final = int(Flag.PER_MESSAGE_PRODUCER)
+_OCCURRENCES: Final = int(Flag.OCCURRENCES)
 
 Array = NDArray[Any]
 
@@ -87,9 +88,11 @@ def _first_topics(table: BlockTable, owners: Array) -> Array:
 
 def _wide_requests(table: BlockTable) -> Array:
     messages = table.messages
-    wide = np.flatnonzero((messages.of_batch("flags") & _WIDE) != 0)
+    wide = np.flatnonzero((messages.of_batch("flags") & (_WIDE | _OCCURRENCES)) == _WIDE)
     producer = messages.column("producer_id")[wide]
     batch = messages.batch[wide]
+    if not len(wide):
+        return np.zeros(0, REQUEST)
     is_new = np.ones(len(wide), np.bool_)
     is_new[1:] = (producer[1:] != producer[:-1]) | (batch[1:] != batch[:-1])
     starts = np.flatnonzero(is_new)
@@ -119,6 +122,16 @@ class RejectedRanges(NamedTuple):
     ends: Array
     is_certain: bool
     """False: some requests came in a way that the shortened rows cannot tell about."""
+
+    def with_others(self, sequences: list[int]) -> "RejectedRanges":
+        """These, and single ones that are not among them."""
+        if not sequences:
+            return self
+        more = np.array(sequences, np.uint64)
+        starts = np.concatenate((self.starts, more))
+        ends = np.concatenate((self.ends, more + np.uint64(1)))
+        order = np.argsort(starts, kind="stable")
+        return RejectedRanges(starts[order], ends[order], self.is_certain)
 
     def contains(self, sequences: Array) -> Array:
         """bool[n]: which of these are rejected."""

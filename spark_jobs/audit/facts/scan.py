@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.record_batch import Kind
 from spark_jobs.audit.facts.crcs import bad_in_log
 from spark_jobs.audit.facts.findings import Finding
+from spark_jobs.audit.facts.occurrences import OCCURRENCE, Change, occurrences_of
 from spark_jobs.audit.facts.records import (
     CANCEL,
     DISPATCH,
@@ -103,6 +104,8 @@ class LogFacts:
     prepares: Array = field(default_factory=lambda: np.empty(0, PREPARE))
     steps: Array = field(default_factory=lambda: np.empty(0, STEP))
     commits: Array = field(default_factory=lambda: np.empty(0, COMMIT))
+    occurrences: Array = field(default_factory=lambda: np.empty(0, OCCURRENCE))
+    recurrences: list[Change] = field(default_factory=list)
     configs: list[Blob] = field(default_factory=list)
     epoch_starts: list[Blob] = field(default_factory=list)
     levels: list[tuple[int, int]] = field(default_factory=list)
@@ -224,6 +227,7 @@ class _Collector:
         self._rows: dict[int, list[Array]] = {}
         self._requests: list[Array] = []
         self._commits: list[Array] = []
+        self._occurrences: list[Array] = []
         self._bad_count = self._bad_reported = 0
         """Messages whose own CRC is wrong, and those of them that are told."""
 
@@ -249,6 +253,9 @@ class _Collector:
         facts.levels += zip(offsets.tolist(), rows["level"].tolist(), strict=True)
         self._requests.append(requests_of(table))
         self._commits.append(commits_of(table))
+        self._occurrences.append(occurrences_of(table))
+        for one in table.select(Kind.RECURRENCE).tolist():
+            facts.recurrences.append(Change(int(table.headers["offset"][one]), table.blob(one)))
         self._verify_messages(table)
 
     def _verify_messages(self, table: BlockTable) -> None:
@@ -308,6 +315,12 @@ class _Collector:
         for name, kind in FIELDS.items():
             if kind in self._rows:
                 setattr(facts, name, np.concatenate(self._rows[kind]))
+        named = self._rows.get(int(Kind.RECURRENCE))
+        if named:
+            cancels = np.concatenate((facts.cancels, *named))
+            facts.cancels = cancels[np.argsort(cancels["offset"], kind="stable")]
+        if self._occurrences:
+            facts.occurrences = np.concatenate(self._occurrences)
         if self._requests:
             more = [*(one.offset for one in facts.configs), *self._moments_at]
             at = np.sort(np.concatenate((facts.expires["offset"], np.array(more, np.uint64))))
@@ -429,7 +442,8 @@ def _finding(
 def join_facts(parts: Iterable[LogFacts]) -> LogFacts:
     """Parts of one log that follow on one another, in its order, as one."""
     whole = LogFacts()
-    pieces: dict[str, list[Array]] = {name: [] for name in (*FIELDS, "requests", "commits")}
+    names = (*FIELDS, "requests", "commits", "occurrences")
+    pieces: dict[str, list[Array]] = {name: [] for name in names}
     for part in parts:
         if whole.first is None:
             whole.first, whole.first_store_ms = part.first, part.first_store_ms
@@ -437,6 +451,7 @@ def join_facts(parts: Iterable[LogFacts]) -> LogFacts:
         for name, found in pieces.items():
             found.append(getattr(part, name))
         whole.configs += part.configs
+        whole.recurrences += part.recurrences
         whole.epoch_starts += part.epoch_starts
         whole.levels += part.levels
         whole.batches += part.batches

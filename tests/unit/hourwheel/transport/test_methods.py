@@ -40,7 +40,7 @@ def test_methods_when_repeating_would_do_harm() -> None:
         *("PublishStream", "Receive", "DeleteTopic", "DeleteGroup", "TransferMaster", "Session"),
         *("UpdateTopic", "UpdateGroup", "Skip"),
         *("PutUser", "DeleteUser", "PutGrant", "DeleteGrant", "ChangeMembers"),
-        *("PutQuota", "DeleteQuota"),
+        *("PutQuota", "DeleteQuota", "PutRecurrence", "DeleteRecurrence"),
     }
 
 

@@ -80,6 +80,7 @@ def test_no_field_of_the_manifest_is_left_out_when_there_is_something_to_say() -
     world.mastership.trim_sequences(1, world.now_ms)
     world.commit()
     world.reschedule([world.shard.views.next_sequence - 1], [world.now_ms + 5_000])
+    world.recur("orders\nnightly", "put")
     world.commit()
     with ExitStack() as few:
         for place in ("storage.views.transactions", "chaos.log_parts.deals"):

@@ -1,0 +1,1 @@
+"""Recurring messages: what the log means for them, told naively."""

@@ -1,0 +1,1 @@
+"""Recurring messages: made, changed and looked at by the administrator."""

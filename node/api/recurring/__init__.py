@@ -1,0 +1,1 @@
+"""RecurrenceService: messages that recur."""

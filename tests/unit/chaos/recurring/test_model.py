@@ -1,0 +1,36 @@
+import pytest
+
+from chaos.recurring.model import RecurrenceModel
+from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+
+NAME = "orders\na"
+
+
+def made(model: RecurrenceModel, offset: int, version: int = 0) -> bool:
+    change = RecurrenceChange(expected_version=version, put=RecurrenceConfig(name=NAME))
+    return model.change(change, offset, 1_000, set())
+
+
+def test_occurrences_count_when_they_are_the_next_of_the_current_version() -> None:
+    model = RecurrenceModel()
+    assert made(model, 64)
+    assert not made(model, 128)
+    assert [model.take(*one) for one in ((64, 1, 5, 1), (64, 0, 5, 2), (64, 0, 6, 3))] == [
+        *(False, True, False)
+    ]
+    assert not model.take(64, 1, 5, 4)
+    pause = RecurrenceChange(expected_version=64, pause_name=NAME)
+    assert model.change(pause, 192, 2_000, {2})
+    assert not model.take(192, 1, 7, 5)
+    assert model.recurrences[NAME].sequences == []
+
+
+def test_check_when_an_instant_comes_twice() -> None:
+    model = RecurrenceModel()
+    made(model, 64)
+    model.take(64, 0, 5, 1)
+    made(model, 128, 64)
+    model.take(128, 0, 5, 2)
+    model.check({1})
+    with pytest.raises(AssertionError):
+        model.check(set())

@@ -1,0 +1,215 @@
+"""Recurrences through an engine: what is published when, across changes and masterships."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from hourwheel import errors, limits
+from hourwheel.formats import meta as metas
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
+from node.broker.recurring.occurrence_times import MISSED_ALL, MISSED_LAST, MISSED_NONE
+from tests.support.stepped_engine import START_MS, SteppedEngine
+
+EVERY_MS = 10_000
+
+
+def every(interval_ms: int = EVERY_MS, **more: Any) -> RecurrenceConfig:
+    given = {"topic": "orders", "every_ms": interval_ms, "missed": MISSED_ALL, "body": b"x"}
+    return RecurrenceConfig(**(given | more))
+
+
+def call(engine: SteppedEngine, work: Coroutine[Any, Any, Any]) -> Any:
+    task = engine.begin(work)
+    engine.settle()
+    return task.result()
+
+
+def put(engine: SteppedEngine, config: RecurrenceConfig, name: str = "report", **more: Any) -> int:
+    expected = more.get("expected_version")
+    version: int = call(engine, engine.engine.recurring.put(config, name, expected))
+    return version
+
+
+def received(engine: SteppedEngine) -> list[tuple[int, str, str]]:
+    """(due time since the start, name, index) of all that is visible and was not received yet."""
+    found = []
+    while True:
+        delivery = call(engine, engine.receive())
+        if delivery is None:
+            return sorted(found)
+        at = 0
+        for unit in delivery.units:
+            raw = bytes(delivery.blobs[at:][: int(unit["meta_len"])])
+            at += int(unit["meta_len"]) + int(unit["body_len"])
+            said = dict(metas.decode(raw).properties)
+            due_ms = int(unit["due_ms"]) - START_MS
+            name, index = said["hourwheel.recurrence"], said["hourwheel.occurrence"]
+            found.append((due_ms, name, index))
+        call(engine, engine.resolve(delivery, "billing", is_ack=True))
+
+
+def test_interval_when_time_passes_is_published_again_and_again() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every())
+        info = engine.engine.recurring.get("orders", "report")
+        assert (info.occurrence_count, info.last_due_ms) == (1, START_MS + EVERY_MS)
+        engine.advance(EVERY_MS - 1)
+        assert received(engine) == []
+        engine.advance(1)
+        assert received(engine) == [(EVERY_MS, "report", "0")]
+        for _ in range(3):
+            engine.advance(EVERY_MS)
+        assert received(engine) == [(n * EVERY_MS, "report", str(n - 1)) for n in (2, 3, 4)]
+        assert engine.engine.stats.occurrences == 5
+
+
+def test_occurrence_has_tags_keys_and_properties_and_a_gene() -> None:
+    with SteppedEngine() as engine:
+        meta = MessageMeta(tags=("a",), keys=("k",), properties=(("p", "1"),))
+        put(engine, every(meta=encode(meta).raw))
+        engine.advance(EVERY_MS)
+        assert call(engine, engine.receive(group="others", wanted="b")) is None
+        delivery = call(engine, engine.receive(wanted="a"))
+        raw = bytes(delivery.blobs[: int(delivery.units["meta_len"][0])])
+        found = metas.decode(raw)
+        assert (found.tags, found.keys, found.properties[0]) == (("a",), ("k",), ("p", "1"))
+
+
+def test_count_and_end_when_they_are_reached() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every(count_max=2), "counted")
+        put(engine, every(end_ms=START_MS + 3 * EVERY_MS), "ended")
+        for _ in range(6):
+            engine.advance(EVERY_MS)
+        found = received(engine)
+        assert [due_ms for due_ms, name, _ in found if name == "counted"] == [10_000, 20_000]
+        assert [due for due, name, _ in found if name == "ended"] == [10_000, 20_000, 30_000]
+        assert call(engine, engine.engine.recurring.next_times_of("orders", "ended", 5)) == []
+
+
+def test_pause_takes_back_what_lies_ahead_and_resume_goes_on() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every())
+        engine.advance(EVERY_MS)
+        call(engine, engine.engine.recurring.set_paused("orders", "report", is_paused=True))
+        info = engine.engine.recurring.get("orders", "report")
+        assert (info.is_paused, info.occurrence_count, info.last_message_id) == (True, 1, "")
+        engine.advance(3 * EVERY_MS + 5)
+        assert received(engine) == [(EVERY_MS, "report", "0")]
+        call(engine, engine.engine.recurring.set_paused("orders", "report", is_paused=False))
+        engine.advance(EVERY_MS)
+        assert received(engine) == [(5 * EVERY_MS, "report", "2")]
+
+
+def test_pause_and_resume_within_an_interval_leave_its_occurrence_as_it_was() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every())
+        for is_paused in (True, False):
+            call(
+                engine, engine.engine.recurring.set_paused("orders", "report", is_paused=is_paused)
+            )
+        engine.advance(EVERY_MS)
+        assert received(engine) == [(EVERY_MS, "report", "1")]
+
+
+def test_change_takes_back_what_lies_ahead() -> None:
+    with SteppedEngine() as engine:
+        version = put(engine, every())
+        engine.advance(1_000)
+        with pytest.raises(errors.RecurrenceChanged):
+            put(engine, every(7_000), expected_version=version + 1)
+        with pytest.raises(errors.RecurrenceChanged):
+            put(engine, every(7_000), expected_version=0)
+        put(engine, every(7_000), expected_version=version)
+        engine.advance(20_000)
+        assert received(engine) == [(8_000, "report", "0"), (15_000, "report", "1")]
+
+
+def test_delete_takes_back_what_lies_ahead_and_it_may_come_again() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every())
+        call(engine, engine.engine.recurring.delete("orders", "report"))
+        with pytest.raises(errors.UnknownRecurrence):
+            call(engine, engine.engine.recurring.delete("orders", "report"))
+        with pytest.raises(errors.UnknownRecurrence):
+            engine.engine.recurring.get("orders", "report")
+        engine.advance(5 * EVERY_MS)
+        assert received(engine) == []
+        put(engine, every())
+        engine.advance(EVERY_MS)
+        assert received(engine) == [(6 * EVERY_MS, "report", "0")]
+
+
+def test_topic_that_is_gone_pauses_its_recurrences() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every())
+        call(engine, engine.engine.delete_topic("orders"))
+        engine.advance(EVERY_MS)
+        assert engine.engine.recurring.get("orders", "report").is_paused
+
+
+def test_next_times_begin_with_what_is_planned() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every(count_max=3))
+        engine.advance(3_000)
+        ask = engine.engine.recurring
+        times = call(engine, ask.next_times_of("orders", "report", 10))
+        assert times == [START_MS + n * EVERY_MS for n in (1, 2, 3)]
+        assert call(engine, ask.next_times(every(), 2)) == [
+            START_MS + 3_000 + n * EVERY_MS for n in (1, 2)
+        ]
+
+
+def test_pages_of_one_topic_and_of_all() -> None:
+    with SteppedEngine() as engine:
+        for topic, name in (("bills", "a"), ("orders", "b"), ("orders", "c"), ("orders", "d")):
+            put(engine, every(topic=topic), name)
+        ask = engine.engine.recurring
+        first, token = ask.page("orders", "", 2)
+        rest, end = ask.page("orders", token, 2)
+        assert ([one.name for one in first], [one.name for one in rest]) == (["b", "c"], ["d"])
+        assert end == ""
+        everything, _ = ask.page("", "", 100)
+        assert [(one.config.topic, one.name) for one in everything][:2] == [
+            ("bills", "a"),
+            ("orders", "b"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("missed", "expected"),
+    [
+        (MISSED_ALL, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        # What is less than a minute late has not fallen into an outage.
+        (MISSED_LAST, [10, 11]),
+        (MISSED_NONE, [11]),
+    ],
+)
+def test_outage_longer_than_intervals(missed: int, expected: list[int]) -> None:
+    step_ms = 2 * limits.RECURRENCE_MISSED_MS
+    with SteppedEngine() as engine:
+        put(engine, every(step_ms, missed=missed))
+        engine.step_down()
+        engine.settle()
+        engine.advance(10 * step_ms + limits.RECURRENCE_MISSED_MS + 1)
+        engine.become_master()
+        engine.settle()
+        engine.advance(step_ms)
+        assert [due_ms // step_ms for due_ms, _, _ in received(engine)] == expected
+
+
+def test_limits_of_names_counts_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECURRENCE_COUNT_MAX", 1)
+    with SteppedEngine() as engine:
+        for name in ("", "x" * 129, "a\nb"):
+            with pytest.raises(errors.InvalidRecurrence):
+                put(engine, every(), name)
+        put(engine, every())
+        with pytest.raises(errors.TooManyRecurrences):
+            put(engine, every(), "another")
+        put(engine, every())  # the same one again
+        monkeypatch.setattr(limits, "RECURRENCES_BYTES_MAX", 100)
+        with pytest.raises(errors.TooManyRecurrences):
+            put(engine, every(body=b"x" * 100))

@@ -9,8 +9,9 @@ from hourwheel.outcomes import (
     MessageState,
     ReceiptOutcome,
     RescheduleOutcome,
+    TransactionState,
 )
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2
+from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2, transaction_pb2
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,7 @@ from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2
         (RescheduleOutcome, broker_pb2.RescheduleOutcome, "RESCHEDULE_OUTCOME_"),
         (MessageState, admin_pb2.MessageState, "MESSAGE_STATE_"),
         (EventKind, lookup_pb2.EventKind, "EVENT_KIND_"),
+        (TransactionState, transaction_pb2.TransactionState, "TRANSACTION_STATE_"),
     ],
 )
 def test_outcomes_when_compared_with_the_api(

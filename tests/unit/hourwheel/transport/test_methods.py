@@ -56,4 +56,4 @@ def test_methods_when_they_go_over_a_session() -> None:
 
 def test_methods_when_a_late_answer_says_nothing() -> None:
     waiting = {path.split("/")[2] for path, method in TABLE.items() if method.is_waiting}
-    assert waiting == {"Receive", "TransferMaster", "ChangeMembers"}
+    assert waiting == {"Receive", "PollChecks", "TransferMaster", "ChangeMembers"}

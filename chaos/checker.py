@@ -8,7 +8,7 @@ docs/ARCHITECTURE.md:
     I2  early
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
         acknowledged twice, not given back
-    I6  cancel, reschedule
+    I6  cancel, reschedule, dedup key
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained.
@@ -21,9 +21,10 @@ from math import inf
 from typing import Final, NamedTuple
 
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
-from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
+from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 
 _SHOWN_MAX: Final = 5
+_REPLACED: Final = int(DedupOutcome.REPLACED)
 _RETRY: Final = "%RETRY%"
 _DEAD: Final = "%DLQ%"
 
@@ -58,6 +59,7 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_cancels(history, stored, bounds),
         *_moves(history, stored),
         *_deals(history, stored),
+        *_uniques(history, stored),
         *_phantoms(history),
         *_early(history, stored, bounds),
         *_not_delivered(history, stored),
@@ -166,6 +168,7 @@ def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Viola
                 fault = f"was said to be released {ahead:.0f} ms before its due time"
         if fault is not None:
             yield Violation("cancel", f"{cancel.serial} ({message_id}) {fault}")
+    requested |= {other for what, other in stored.deduped.values() if what == _REPLACED}
     for sequence in stored.cancelled - requested:
         yield Violation("cancel", f"sequence {sequence} is cancelled, and nobody asked for it")
     taken_back = {one.serial for one in history.cancels if one.outcome is CancelOutcome.CANCELLED}
@@ -215,6 +218,31 @@ def _find_false_move(move: Move, sequence: int, stored: Stored, released: set[in
     if move.outcome is RescheduleOutcome.EXPIRED and not is_past:
         return "was said to be past, and is neither released nor cancelled"
     return None
+
+
+def _uniques(history: History, stored: Stored) -> Iterator[Violation]:
+    """Each answer about a dedup key is the log's; what was replaced is delivered to nobody."""
+    names = {one.serial: one.name for one in history.uniques}
+    left = Counter(what for what in stored.deduped.values() if what[0] != _REPLACED)
+    for one in history.uniques:
+        pending = None if one.pending_id is None else one.pending_id.sequence
+        answer = None if pending is None else (int(one.outcome), pending)
+        accepted = history.accepted.get(one.serial)
+        if accepted is not None:
+            found = stored.deduped.get(accepted.message_id.sequence)
+            if found != answer:
+                yield Violation("dedup key", f"{one} was told, and the log says {found}")
+            continue
+        left[answer or (0, 0)] -= 1
+        kept = None if pending is None else stored.messages.get(pending)
+        if kept is None or left[answer or (0, 0)] < 0:
+            yield Violation("dedup key", f"{one} was told, and the log says nothing of it")
+        elif kept.serial is not None and names.get(kept.serial, one.name) != one.name:
+            yield Violation("dedup key", f"{one}: that message has the key {names[kept.serial]}")
+    gone = {other for what, other in stored.deduped.values() if what == _REPLACED}
+    for delivery in history.deliveries:
+        if delivery.message_id.sequence in gone:
+            yield Violation("dedup key", f"was replaced and delivered: {delivery}")
 
 
 # -- deliveries -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from hourwheel.formats.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
+from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 
 _SERIAL_BYTES: Final = 8
 _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
@@ -71,6 +71,17 @@ class Move(NamedTuple):
     """None: nobody knows, the call failed."""
     answered_ms: float
     requested_ms: float = 0.0
+
+
+class Unique(NamedTuple):
+    """A message with a dedup key was published, and its producer told what became of it."""
+
+    serial: int
+    name: str
+    """The dedup key."""
+    outcome: DedupOutcome
+    pending_id: MessageId | None
+    """Of the message that had the key; None: PUBLISHED."""
 
 
 class Delivery(NamedTuple):
@@ -142,6 +153,7 @@ class History:
     """Serials of messages whose producer was told that nothing was stored."""
     cancels: list[Cancel] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    uniques: list[Unique] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
     groups: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -178,6 +190,8 @@ class History:
         for move in self.moves:
             reported = None if move.outcome is None else move.outcome.name
             yield ["move", *move._replace(outcome=None), reported]
+        for unique in self.uniques:
+            yield ["unique", *unique[:2], None, unique.pending_id, unique.outcome.name]
         for name in ("deliveries", "finishes", "faults", "guest_calls", "grant_changes"):
             yield from ([name, *event] for event in getattr(self, name))
         yield from (["deal", *serials] for serials in self.deals)
@@ -219,6 +233,8 @@ class History:
             elif kind == "move":
                 reported = None if rest[-1] is None else RescheduleOutcome[rest[-1]]
                 history.moves.append(Move(*rest[:-1])._replace(outcome=reported))
+            elif kind == "unique":
+                history.uniques.append(_unique_of(rest))
             elif kind == "deliveries":
                 delivery = Delivery(*rest)
                 message_id = MessageId(*delivery.message_id)
@@ -230,6 +246,12 @@ class History:
                 history.faults.append(fault._replace(nodes=tuple(fault.nodes)))
         history._last_serial = max(history.sent, default=0)
         return history
+
+
+def _unique_of(fields: list[Any]) -> Unique:
+    serial, name, _, pending_id, outcome = fields
+    other = None if pending_id is None else MessageId(*pending_id)
+    return Unique(serial, name, DedupOutcome[outcome], other)
 
 
 class Entry(NamedTuple):
@@ -262,3 +284,5 @@ class Stored:
     cancelled: set[int] = field(default_factory=set)
     moved: dict[int, int] = field(default_factory=dict)
     """Sequence -> due time, of what was moved to another one than it was published with."""
+    deduped: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Sequence of each message whose dedup key a pending one had -> (`DedupOutcome`, that one)."""

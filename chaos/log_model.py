@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from chaos.log_parts.deals import Deals
 from chaos.log_parts.requests import requests_of
+from chaos.log_parts.unique_keys import UniqueKeys
 from chaos.recurring.model import RecurrenceModel
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
@@ -123,6 +124,7 @@ class LogModel:
     deals: Deals = field(default_factory=Deals)
     """Transactions."""
     recurring: RecurrenceModel = field(default_factory=RecurrenceModel)
+    unique: UniqueKeys = field(default_factory=UniqueKeys)
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
@@ -154,7 +156,7 @@ class LogModel:
             Kind.TRIM: self._trim,
             Kind.EXPIRE: self._expire,
             Kind.EPOCH_START: self._epoch_start,
-            Kind.FEATURE_LEVEL: lambda _: None,
+            Kind.FEATURE_LEVEL: self.unique.raise_level,
             Kind.TRIM_SEQUENCES: self._trim_sequences,
             Kind.PREPARE: self.deals.prepare,
             Kind.TRANSACT: self.deals.transact,
@@ -170,6 +172,7 @@ class LogModel:
         header = batch.header
         assert header.base_sequence == self.next_sequence
         results = []
+        answers = self.unique.answers[header.offset] = {}
         for at, end, producer, first in requests_of(batch):
             own = header.base_sequence + at
             result: tuple[str, int, int] = ("unknown topic", 0, 0)
@@ -185,7 +188,9 @@ class LogModel:
             results.append(result)
             if result[0] == "new":
                 for ordinal in range(at, end):
-                    self._accept(batch, ordinal)
+                    if self.unique.stores(batch, ordinal, self.waiting, self.cancelled):
+                        self._accept(batch, ordinal)
+            answers |= self.unique.answers_from(*result[1:], at=at)
         self.next_sequence += header.count
         return results
 
@@ -560,6 +565,7 @@ class LogModel:
             ends = (self.released, self.cancelled, self.discarded)
             places = (sequence in waiting, *(sequence in end for end in ends))
             assert sum(places) == 1, f"message {sequence} is in places {places}"
+        self.unique.check(waiting)
         for subscription in self.subscriptions:
             self._check_group(subscription)
 

@@ -29,6 +29,8 @@ class Mix:
     cancel_ratio: float = 0.12
     move_ratio: float = 0.08
     """Part that is moved to another due time, or is too late for it."""
+    unique_names: int = 12
+    """Dedup keys that one caller uses again and again; 0: it is not there."""
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
     """Part of what is received that is left until its lease ends."""

@@ -87,6 +87,7 @@ def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
     for one in model.waiting.values():
         stored.pending.append(Entry(_topic(model, one.topic_queue), one.sequence, one.attempt))
     stored.cancelled = set(model.cancelled)
+    stored.deduped = dict(model.unique.taken)
     stored.moved = {sequence: due_ms for sequence, (due_ms, _) in model.moved.items()}
     return model, stored
 

@@ -28,6 +28,7 @@ from chaos.history import (
     History,
     Move,
     Sent,
+    Unique,
     Verb,
     body_of,
     serial_of,
@@ -40,6 +41,9 @@ from hourwheel import (
     AsyncProducer,
     AsyncTransactions,
     Channel,
+    DedupAnswer,
+    DedupOutcome,
+    IfPending,
     Message,
     MessageId,
     ReceivedMessage,
@@ -144,6 +148,8 @@ class Workload:
                 tasks.create_task(self._publish_unary(channel, 0)),
                 tasks.create_task(self._trade()),
             ]
+            if self.mix.unique_names:
+                self._producing.append(tasks.create_task(self._publish_unique(producer)))
             if self.principals is not None:
                 as_guest = await clients.enter_async_context(
                     Channel(self.servers, **self.options(GUEST))
@@ -325,6 +331,47 @@ class Workload:
 
     def _accept_all(self, serials: list[int], ids: list[MessageId]) -> None:
         self._accept(serials, ids, self._random(serials[0]))
+
+    async def _publish_unique(self, producer: AsyncProducer) -> None:
+        """One message a call, of few dedup keys, each with one of the things to do."""
+        chooser, topic = self._random("unique"), "beta"
+        known: dict[MessageId, int] = {}
+        while await self._room():
+            (serial,), (at,), is_delay = self._make(topic, 1, chooser, with_far=False)
+            message = Message(
+                body_of(serial),
+                delay_ms=at if is_delay else None,
+                due_ms=None if is_delay else at,
+                dedup_key=f"name-{chooser.randrange(self.mix.unique_names)}",
+                if_pending=chooser.choice(list(IfPending)),
+            )
+            try:
+                with self._asking():
+                    answer = await producer.publish_unique(topic, message)
+            except errors.HourwheelError as error:
+                self.given_up.append(error)
+                self._fail([serial], error)
+            else:
+                self._take_down_unique(serial, message.dedup_key, answer, known)
+                if answer.outcome in {DedupOutcome.PUBLISHED, DedupOutcome.REPLACED}:
+                    self._accept([serial], [answer.message_id], chooser)
+            await self.pass_ms(_GUEST_PAUSE_MS)
+
+    def _take_down_unique(
+        self, serial: int, name: str, answer: DedupAnswer, known: dict[MessageId, int]
+    ) -> None:
+        """`known`: the messages with dedup keys that are stored."""
+        pending_id = answer.replaced_id
+        if answer.outcome in {DedupOutcome.REJECTED, DedupOutcome.KEPT}:
+            pending_id = answer.message_id
+            self._open.discard(serial)
+            self.history.refused.add(serial)
+            self._note()
+        else:
+            known[answer.message_id] = serial
+        if answer.replaced_id is not None:
+            self._open.discard(known.get(answer.replaced_id, -1))
+        self.history.uniques.append(Unique(serial, name, answer.outcome, pending_id))
 
     async def _publish_as_guest(self, channel: Channel) -> None:
         """One message a call, each once: it is let in, or it is not."""

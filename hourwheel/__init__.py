@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hourwheel.client.blocking import Admin, Consumer, Producer
     from hourwheel.client.consumer import AsyncConsumer
     from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
-    from hourwheel.client.message_ids import PublishedIds
+    from hourwheel.client.message_ids import DedupAnswer, PublishedIds
     from hourwheel.client.producer import AsyncProducer
     from hourwheel.client.recurring.recurrences import Missed, Recurrence, Times
     from hourwheel.client.transactions.blocking import Transactions
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from hourwheel.outcomes import (
         CancelOutcome,
         DeadLetterReason,
+        DedupOutcome,
+        IfPending,
         MessageState,
         RescheduleOutcome,
         TransactionState,
@@ -63,10 +65,13 @@ __all__ = [
     "Columns",
     "Consumer",
     "DeadLetterReason",
+    "DedupAnswer",
+    "DedupOutcome",
     "FilterExpression",
     "GeneKind",
     "GeneSpec",
     "HourwheelError",
+    "IfPending",
     "Message",
     "MessageContext",
     "MessageId",
@@ -108,6 +113,9 @@ _HOMES = {
     "MessageId": "formats.message_id",
     "MessageMeta": "formats.meta",
     "DeadLetterReason": "outcomes",
+    "DedupAnswer": "client.message_ids",
+    "DedupOutcome": "outcomes",
+    "IfPending": "outcomes",
     "MessageState": "outcomes",
     "Missed": "client.recurring.recurrences",
     "Producer": "client.blocking",

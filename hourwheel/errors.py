@@ -14,7 +14,7 @@
     |   +-- InvalidRecurrence      (a cron expression, zone, interval or date that is none)
     +-- NotFound: UnknownTopic, UnknownGroup, UnknownRecurrence
     |   +-- UnknownTransaction     there is none, or it was decided so long ago that nobody knows
-    +-- AlreadyExists
+    +-- AlreadyExists: AlreadyPending   (a pending message has the dedup key)
     +-- FailedPrecondition
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
     |   +-- StaleReceipt           the lease is over
@@ -28,9 +28,8 @@
     |   +-- Forked                 (in the client) it belongs to the process that forked
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
-    |   +-- TooManyMoved           as many messages are rescheduled as a shard keeps in memory
+    |   +-- TooManyMoved, TooManyDedupKeys, TooManyRecurrences   as many as a shard keeps
     |   +-- TooManyTransactions    as many are open as a shard keeps in memory
-    |   +-- TooManyRecurrences     as many as a shard keeps in memory
     |   +-- DiskFull               no room to accept; what is durable is still delivered
     |   +-- QuotaExceeded          the caller's share is used: come back after `retry_after_ms`
     |   +-- QuotaReached           likewise, and waiting alone does not help
@@ -221,6 +220,12 @@ class AlreadyExists(HourwheelError):
     reason = "ALREADY_EXISTS"
 
 
+class AlreadyPending(AlreadyExists):
+    """A pending message has the dedup key: this one was not stored."""
+
+    reason = "ALREADY_PENDING"
+
+
 class FailedPrecondition(HourwheelError):
     """The state does not allow this now, and trying again will not help."""
 
@@ -321,6 +326,12 @@ class TooManyRecurrences(ResourceExhausted):
 
     reason = "TOO_MANY_RECURRENCES"
     retriable = False
+
+
+class TooManyDedupKeys(ResourceExhausted):
+    """As many pending messages have a dedup key as a shard keeps in memory."""
+
+    reason = "TOO_MANY_DEDUP_KEYS"
 
 
 class Overloaded(ResourceExhausted):

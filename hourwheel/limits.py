@@ -60,6 +60,11 @@ CRON_CHARS_MAX: Final = 256
 TIME_ZONE_CHARS_MAX: Final = 64
 EXCLUDED_DATE_COUNT_MAX: Final = 1_000
 NEXT_TIME_COUNT_MAX: Final = 100
+DEDUP_KEY_COUNT_MAX: Final = 1_048_576
+"""Dedup keys that a shard keeps in memory: of pending messages, and of some that are past. About
+150 bytes of memory, and 32 of each checkpoint, for each."""
+DEDUP_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of what a shard remembers that it answered producers about dedup keys: 16 bytes a message."""
 RECEIPT_COUNT_MAX: Final = 16_384
 RECEIVE_MESSAGE_COUNT_MAX: Final = 16_384
 RECEIVE_BYTES_MAX: Final = 8 * 1024 * 1024

@@ -49,6 +49,30 @@ class TransactionState(IntEnum):
     """They never were: nobody has said in time what became of it."""
 
 
+class IfPending(IntEnum):
+    """What becomes of a message whose dedup key a pending message of the topic has."""
+
+    REJECT = 1
+    """It is refused."""
+    KEEP = 2
+    """Nothing is stored; the pending one stands for it."""
+    REPLACE = 3
+    """The pending one is cancelled, and this one takes its place: the last one counts."""
+
+
+class DedupOutcome(IntEnum):
+    """What became of a published message that has a dedup key. Definite and true."""
+
+    PUBLISHED = 0
+    """No message with the key was pending."""
+    REJECTED = 1
+    """One was: nothing was stored."""
+    KEPT = 2
+    """One was, and stands for it: nothing was stored."""
+    REPLACED = 3
+    """One was, and will never be released: this message has taken its place."""
+
+
 class ReceiptOutcome(IntEnum):
     """What became of an attempt to finish or change a lease."""
 
@@ -104,3 +128,5 @@ class EventKind(IntEnum):
     """The group begins, or goes on, behind it: an operator's word."""
     RESCHEDULED = 10
     """It was moved to another due time."""
+    REPLACED = 11
+    """It was cancelled: a later message with its dedup key has taken its place."""

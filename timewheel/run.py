@@ -26,6 +26,7 @@ from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,
     FOOTER,
+    PAGE_LOG2,
     SECTION,
     SLOT,
     Footer,
@@ -210,7 +211,12 @@ class Run:
         """
         buckets = self.sections["bucket"]
         buckets = buckets[~np.isin(buckets, list(self.cascaded_days))]
-        requested = np.flatnonzero(np.isin(due_ms // BUCKET_MS[self.footer.level], buckets))
+        may_be_here = np.isin(due_ms // BUCKET_MS[self.footer.level], buckets)
+        if self.footer.end_page:  # of first releases only runs of their time have any
+            page = sequences >> np.uint64(PAGE_LOG2)
+            is_of_its_time = (page >= self.footer.first_page) & (page < self.footer.end_page)
+            may_be_here &= is_of_its_time | (attempts != 1)
+        requested = np.flatnonzero(may_be_here)
         if not len(requested):
             return requested, NO_UNITS
         fences = self._load_fences()

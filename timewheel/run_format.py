@@ -16,7 +16,8 @@
                  | crc u32 (of its directory)
     footer       unit_count u64 | section_count u32 | level u32 | covers_first u32 | run_id u32
                  | due_ms_min i64 | due_ms_max i64 | delay_log_first u32 | delay_log_last u32
-                 | tables_crc u32 (section table and block CRCs) | 8 zero | crc u32 (of the footer)
+                 | tables_crc u32 (section table and block CRCs) | first_page u32 | end_page u32
+                 | crc u32 (of the footer)
 
 A run is written once and never changed. The previous-run chain is the seed design's chain of
 previous global indexes, run by run instead of unit by unit: a second is read in a few sequential
@@ -36,7 +37,9 @@ from storage.views.unit import UNIT_BYTES
 SLOT: Final = np.dtype([("first", "<u4"), ("count", "<u4"), ("previous_run", "<u4")])
 SECTION: Final = np.dtype([("bucket", "<i8"), ("first", "<u8"), ("count", "<u4"), ("crc", "<u4")])
 BLOCK_UNITS: Final = 256
-FOOTER: Final = Struct("<QIIIIqqIII8xI")
+FOOTER: Final = Struct("<QIIIIqqIIIIII")
+PAGE_LOG2: Final = 16
+"""Sequences of a page, as a power of two."""
 assert SLOT.itemsize == 12  # noqa: PLR2004
 assert SECTION.itemsize == 24  # noqa: PLR2004
 assert FOOTER.size == 64  # noqa: PLR2004
@@ -58,6 +61,10 @@ class Footer(NamedTuple):
     delay_log_first: int
     delay_log_last: int
     tables_crc: int
+    first_page: int = 0
+    """Units with attempt 1 are of sequences in pages of 65,536 from this one to"""
+    end_page: int = 0
+    """before this one; 0: nobody knows, as in runs of earlier versions."""
 
 
 def pack_footer(footer: Footer) -> bytes:

@@ -14,6 +14,7 @@ from storage.views.unit import UNIT_BYTES, Units, equal_spans, is_sorted
 from timewheel.levels import BUCKET_MS, SLOT_MS, SLOTS
 from timewheel.run_format import (
     BLOCK_UNITS,
+    PAGE_LOG2,
     SECTION,
     SLOT,
     Footer,
@@ -59,6 +60,7 @@ class RunWriter:
         self._slots: dict[int, Slots] = {}
         self._due_first = self._due_last = 0
         self._delay_logs = (0xFFFFFFFF, 0)
+        self._pages = (0xFFFFFFFF, 0)
 
     def append(self, units: Units) -> None:
         """Write `units`, which must follow in key order on what was appended before."""
@@ -80,6 +82,11 @@ class RunWriter:
         ids = units["dlog_id"]
         low, high = self._delay_logs
         self._delay_logs = (min(low, int(ids.min())), max(high, int(ids.max())))
+        first_releases = units["sequence"][units["attempt"] == 1]
+        if len(first_releases):
+            low, high = self._pages
+            first, last = (int(one) >> PAGE_LOG2 for one in _ends(first_releases))
+            self._pages = (min(low, first), max(high, last + 1))
 
     def _count_slots(self, due: NDArray[np.int64]) -> None:
         bucket_ms, slot_ms, slots = (
@@ -134,8 +141,13 @@ class RunWriter:
             self._due_last,
             *(self._delay_logs if self._count else (0, 0)),
             crc32c(tables),
+            *(self._pages if self._pages[1] else (0, 0)),
         )
         self._file.pwrite([*directories, tables, pack_footer(footer)], unit_at(self._count))
         self._file.datasync()
         self._file.close()
         return footer
+
+
+def _ends(sequences: NDArray[np.uint64]) -> tuple[np.uint64, np.uint64]:
+    return sequences.min(), sequences.max()

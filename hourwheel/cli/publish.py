@@ -20,13 +20,13 @@ from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, connect, when_o
 from hourwheel.cli.output import Output, format_duration, format_instant, run
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
-from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.message_ids import DedupAnswer, PublishedIds
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.clock import SystemClock
 from hourwheel.due_time import When, parse_when
 from hourwheel.errors import HourwheelError, InvalidArgument
 from hourwheel.formats.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, DedupOutcome, IfPending
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 CHUNK_MESSAGES: Final = 1_000
@@ -36,6 +36,14 @@ STANDARD_INPUT: Final = "-"
 _FIELDS: Final = frozenset(
     ("body", "body_base64", "when", "tags", "keys", "properties", "client_message_id")
 ) | {"content_type"}
+
+
+class IfPendingChoice(StrEnum):
+    """`--if-pending`."""
+
+    REJECT = "reject"
+    KEEP = "keep"
+    REPLACE = "replace"
 
 
 class FileFormat(StrEnum):
@@ -69,6 +77,17 @@ def publish(
         typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
     ] = None,
     content_type: Annotated[str, typer.Option(help="Such as application/json.")] = "",
+    dedup_key: Annotated[
+        str,
+        typer.Option(metavar="KEY", help="Of the topic, one message with it is pending at a time."),
+    ] = "",
+    if_pending: Annotated[
+        IfPendingChoice | None,
+        typer.Option(
+            help="What becomes of this message if one with its dedup key is pending: reject it, "
+            "keep that one instead, or replace that one (debounce).",
+        ),
+    ] = None,
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Publish each line; - for standard input.")
     ] = None,
@@ -96,7 +115,11 @@ def publish(
         keys=key or (),
         properties=dict(map(_property, prop or ())),
         content_type=content_type,
+        dedup_key=dedup_key,
+        if_pending=None if if_pending is None else IfPending[if_pending.upper()],
     )
+    if bool(dedup_key) != (if_pending is not None) or (dedup_key and file is not None):
+        raise typer.BadParameter("--dedup-key and --if-pending go together, and with a BODY")
     if body is not None:
         raw = sys.stdin.buffer.read() if body == STANDARD_INPUT else body.encode()
         run(output, _publish_one(output, server, topic, _like(template, raw)))
@@ -120,13 +143,46 @@ def _like(template: Message, body: bytes) -> Message:
         keys=template.keys,
         properties=template.properties,
         content_type=template.content_type,
+        dedup_key=template.dedup_key,
+        if_pending=template.if_pending,
     )
 
 
-async def _publish_one(output: Output, server: str, topic: str, message: Message) -> None:
+async def _publish_one(
+    output: Output, server: str, topic: str, message: Message
+) -> ExitCode | None:
     async with AsyncProducer(server, delivery_timeout_ms=CALL_TIMEOUT_MS) as producer:
+        if message.dedup_key:
+            answer = await producer.publish_unique(topic, message)
+            return _show_unique(output, answer)
         message_id = await producer.publish(topic, message)
     _show(output, message_id)
+    _tell_scheduled(output, message_id)
+    return None
+
+
+def _show_unique(output: Output, answer: DedupAnswer) -> ExitCode:
+    """What became of a message with a dedup key; exit code 1 where it was rejected."""
+    outcome, message_id, replaced_id = answer
+    if output.is_json:
+        output.json(
+            {
+                "outcome": outcome.name,
+                "message_id": str(message_id),
+                "due_ms": message_id.due_ms,
+                "replaced_id": None if replaced_id is None else str(replaced_id),
+            }
+        )
+    elif outcome in {DedupOutcome.REJECTED, DedupOutcome.KEPT}:
+        output.line(f"{outcome.name.lower()}: {message_id} is pending")
+    else:
+        if replaced_id is not None:
+            output.line(f"replaced {replaced_id}")
+        _tell_scheduled(output, message_id)
+    return ExitCode.PARTLY if outcome is DedupOutcome.REJECTED else ExitCode.OK
+
+
+def _tell_scheduled(output: Output, message_id: MessageId) -> None:
     left_ms = message_id.due_ms - int(SystemClock().wall_ms())
     due = f"in {format_duration(left_ms)}" if left_ms > 0 else "now"
     output.line(f"scheduled {message_id}, due {format_instant(message_id.due_ms)} ({due})")

@@ -1,7 +1,8 @@
 """Where drafts wait until enough are there for a batch, or until they waited enough.
 
-Pure: time comes in as `now_ms`. A *kind* is a topic together with "delays" or "instants". A batch
-has one flag for its times, and one topic, or several where the node takes that (`Joining`). Drafts
+Pure: time comes in as `now_ms`. A *kind* is a topic together with "delays" or "instants" and with
+or without dedup keys (`Draft.form`). A batch has one form, and one topic, or several where the node
+takes that (`Joining`). Drafts
 of a kind leave in the order they came; of several kinds that may leave, the one that has waited
 longest goes first, and takes others along in the order of their waiting.
 """
@@ -11,7 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from hourwheel.client.batch_builder import Draft
+from hourwheel.client.batch_builder import FORMS, Draft, Form
 
 Token = TypeVar("Token")
 
@@ -60,8 +61,7 @@ class _Taken(Generic[Token]):
 class Accumulator(Generic[Token]):
     """Collects drafts into batches of up to `messages_max` messages and about `bytes_max` bytes.
 
-    Invariant: `_count[r]` and `_batch_bytes[r]` are the sums over the kinds with delays (r True) or
-    instants (r False).
+    Invariant: `_count[f]` and `_batch_bytes[f]` are the sums over the kinds of form f.
     """
 
     def __init__(self, *, messages_max: int, bytes_max: int, linger_ms: float) -> None:
@@ -69,9 +69,9 @@ class Accumulator(Generic[Token]):
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._linger_ms = linger_ms
-        self._kinds: dict[tuple[str, bool], _Waiting[Token]] = {}
-        self._count = {True: 0, False: 0}
-        self._batch_bytes = {True: 0, False: 0}
+        self._kinds: dict[tuple[str, Form], _Waiting[Token]] = {}
+        self._count = dict.fromkeys(FORMS, 0)
+        self._batch_bytes = dict.fromkeys(FORMS, 0)
 
     def __bool__(self) -> bool:
         """Whether anything waits."""
@@ -79,12 +79,12 @@ class Accumulator(Generic[Token]):
 
     def add(self, topic: str, draft: Draft, token: Token, now_ms: float) -> None:
         """Take a draft in, which by itself must be within the limits (`batch_builder.cut`)."""
-        kind = (topic, draft.is_relative)
+        kind = (topic, draft.form)
         waiting = self._kinds.get(kind)
         if waiting is None:
             waiting = self._kinds[kind] = _Waiting(topic, deque())
         waiting.pieces.append(Piece(topic, draft, token, now_ms))
-        self._change(waiting, draft.count, draft.batch_bytes, is_relative=draft.is_relative)
+        self._change(waiting, draft.count, draft.batch_bytes, form=draft.form)
 
     def take(
         self, now_ms: float, joining: Joining = ALONE, *, is_flushing: bool = False
@@ -109,17 +109,15 @@ class Accumulator(Generic[Token]):
         is_all_taken = self._take_from(first, taken)
         lane = joining.lane_of(first[0]) if is_shared and is_all_taken else None
         if lane is not None:
-            self._join(lane, joining, taken, is_relative=first[1])
+            self._join(lane, joining, taken, form=first[1])
         return taken.pieces
 
-    def _join(
-        self, lane: Hashable, joining: Joining, taken: _Taken[Token], *, is_relative: bool
-    ) -> None:
+    def _join(self, lane: Hashable, joining: Joining, taken: _Taken[Token], *, form: Form) -> None:
         """Fill the batch up with other kinds of the lane, those that wait longest first."""
         others = [
             (waiting.pieces[0].added_ms, kind)
             for kind, waiting in self._kinds.items()
-            if kind[1] is is_relative
+            if kind[1] == form
         ]
         others.sort(key=lambda item: item[0])
         topic_count = 1
@@ -131,7 +129,7 @@ class Accumulator(Generic[Token]):
                     return
                 topic_count += 1
 
-    def _take_from(self, kind: tuple[str, bool], taken: _Taken[Token]) -> bool:
+    def _take_from(self, kind: tuple[str, Form], taken: _Taken[Token]) -> bool:
         """Move drafts of a kind into the batch, while there is room. Whether that was all of it."""
         waiting = self._kinds[kind]
         pieces, count, batch_bytes = waiting.pieces, taken.count, taken.batch_bytes
@@ -149,7 +147,7 @@ class Accumulator(Generic[Token]):
             waiting,
             count - taken.count,
             batch_bytes - taken.batch_bytes,
-            is_relative=kind[1],
+            form=kind[1],
         )
         if not pieces:
             del self._kinds[kind]
@@ -165,20 +163,20 @@ class Accumulator(Generic[Token]):
         """All that waits, to be given up."""
         left = [piece for waiting in self._kinds.values() for piece in waiting.pieces]
         self._kinds.clear()
-        self._count = {True: 0, False: 0}
-        self._batch_bytes = {True: 0, False: 0}
+        self._count = dict.fromkeys(FORMS, 0)
+        self._batch_bytes = dict.fromkeys(FORMS, 0)
         return left
 
     def _change(
-        self, waiting: _Waiting[Token], count: int, batch_bytes: int, *, is_relative: bool
+        self, waiting: _Waiting[Token], count: int, batch_bytes: int, *, form: Form
     ) -> None:
         waiting.count += count
         waiting.batch_bytes += batch_bytes
-        self._count[is_relative] += count
-        self._batch_bytes[is_relative] += batch_bytes
+        self._count[form] += count
+        self._batch_bytes[form] += batch_bytes
 
     def _is_ready(
-        self, kind: tuple[str, bool], waiting: _Waiting[Token], now_ms: float, *, is_shared: bool
+        self, kind: tuple[str, Form], waiting: _Waiting[Token], now_ms: float, *, is_shared: bool
     ) -> bool:
         """Whether it has waited enough, or enough is there for a batch: of itself, or of all."""
         return (

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, product
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +21,7 @@ from hourwheel.client.message import Message
 from hourwheel.crc32c import crc32c
 from hourwheel.formats import meta as metas
 from hourwheel.formats import record_batch
+from hourwheel.formats.dedup_key import NO_DEDUP_KEY, DedupKey, make_dedup_key
 from hourwheel.formats.meta import EncodedMeta, MessageMeta
 from hourwheel.formats.record_batch import HEADER_BYTES, I64
 from hourwheel.formats.tag_gene import (
@@ -54,6 +55,11 @@ class Columns:
     metas: Seq[MessageMeta] | None = None
 
 
+Form: TypeAlias = tuple[bool, bool]
+"""Whether messages have delays, and whether any has a dedup key."""
+FORMS: Final = tuple(product((False, True), repeat=2))
+
+
 @dataclass(slots=True)
 class Draft:
     """Checked content of a batch or of a part of one."""
@@ -69,10 +75,20 @@ class Draft:
     """Bytes of all metas and bodies."""
     largest_bytes: int
     """Bytes of the largest message's meta and body."""
+    dedup: list[DedupKey] | None = None
+    """None: no message has a dedup key."""
     count: int = field(init=False)
     """How many messages."""
     batch_bytes: int = field(init=False)
     """About what it takes in a batch."""
+
+    @property
+    def form(self) -> Form:
+        """What all drafts of a batch have in common.
+
+        Dedup keys ask more of a node and of who publishes: what has none is not refused with them.
+        """
+        return self.is_relative, self.dedup is not None
 
     def __post_init__(self) -> None:
         """Derive what is asked for again and again."""
@@ -92,7 +108,8 @@ def draft_one(message: Message) -> Draft:
         return draft_messages((message,))[0][0]  # says what is wrong, if it is
     encoded = [_encode_meta(message)] if _has_meta(message) else None
     size = len(body) + (len(encoded[0].raw) if encoded else 0)
-    return Draft([body], np.array((time_ms or 0,), np.int64), due_ms is None, encoded, size, size)
+    times = np.array((time_ms or 0,), np.int64)
+    return Draft([body], times, due_ms is None, encoded, size, size, _dedup_keys((message,)))
 
 
 def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None]]:
@@ -153,7 +170,15 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
         for index in with_meta:
             encoded[index] = _encode_meta(messages[index])
     bodies = [message.body for message in messages]
-    return _checked(bodies, _time_column(times_ms), encoded, is_relative=is_relative)
+    draft = _checked(bodies, _time_column(times_ms), encoded, is_relative=is_relative)
+    draft.dedup = _dedup_keys(messages)
+    return draft
+
+
+def _dedup_keys(messages: Seq[Message]) -> list[DedupKey] | None:
+    if not any(message.dedup_key or message.if_pending for message in messages):
+        return None
+    return [make_dedup_key(message.dedup_key, message.if_pending or 0) for message in messages]
 
 
 def _has_meta(message: Message) -> bool:
@@ -276,6 +301,7 @@ def cut(draft: Draft, *, messages_max: int, bytes_max: int) -> Iterator[Draft]:
             encoded,
             blob_bytes,
             draft.largest_bytes,
+            None if draft.dedup is None else draft.dedup[first : first + step],
         )
 
 
@@ -288,6 +314,10 @@ def join(drafts: Seq[Draft]) -> Draft:
         encoded = []
         for draft in drafts:
             encoded += [_NO_META] * draft.count if draft.metas is None else draft.metas
+    dedup: list[DedupKey] | None = None
+    if any(draft.dedup is not None for draft in drafts):
+        each = [draft.dedup or [NO_DEDUP_KEY] * draft.count for draft in drafts]
+        dedup = list(chain.from_iterable(each))
     return Draft(
         list(chain.from_iterable(draft.bodies for draft in drafts)),
         np.concatenate([draft.times_ms for draft in drafts]),
@@ -295,6 +325,7 @@ def join(drafts: Seq[Draft]) -> Draft:
         encoded,
         sum(draft.blob_bytes for draft in drafts),
         max(draft.largest_bytes for draft in drafts),
+        dedup,
     )
 
 
@@ -319,6 +350,7 @@ def build(
         producer_sequence=first_sequence,
         gene_kind=GENE_SPARSE if is_sparse else GENE_NONE,
         gene_spec=0 if genes is None else spec.number,
+        dedup=draft.dedup,
     )
 
 

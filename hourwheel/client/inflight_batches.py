@@ -39,6 +39,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel import errors
 from hourwheel.client.batch_builder import renumber
+from hourwheel.client.message_ids import NONE_DEDUPED, Deduped
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.retry import (
@@ -78,6 +79,8 @@ class Published(NamedTuple):
     base_sequence: int
     store_ms: int
     is_duplicate: bool
+    deduped: Deduped = NONE_DEDUPED
+    """Of messages whose dedup key a pending one had."""
 
 
 @dataclass(slots=True, eq=False)

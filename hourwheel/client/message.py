@@ -24,6 +24,7 @@ from hourwheel.formats.delivery_batch import DeliveryBatch, corrupt_message
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.instants import duration_to_ms, instant_to_ms
+from hourwheel.outcomes import IfPending
 
 
 @dataclass(slots=True)
@@ -58,6 +59,10 @@ class Message:
     """Your own id of the message; opaque to the cluster."""
     content_type: str = field(default="", kw_only=True)
     """How the body is encoded, such as "application/json"; opaque to the cluster."""
+    dedup_key: str = field(default="", kw_only=True)
+    """Your own name of what of the topic is to be pending once at a time; needs `if_pending`."""
+    if_pending: IfPending | None = field(default=None, kw_only=True)
+    """What becomes of this message where a pending one has the same `dedup_key`."""
     delay: InitVar[timedelta | None] = field(default=None, kw_only=True)
     """As `delay_ms`, rounded up to milliseconds."""
     due: InitVar[datetime | None] = field(default=None, kw_only=True)

@@ -1,25 +1,95 @@
 """The ids of published messages: one numpy array that looks like a sequence of `MessageId`s."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.formats.message_id import ID_CHARS, ID_DTYPE, MessageId
+from hourwheel import errors
+from hourwheel.formats.message_id import ID_CHARS, ID_DTYPE, MessageId, unpack_many
+from hourwheel.outcomes import DedupOutcome
+from hourwheel.v1.broker_pb2 import PublishedBatch
+
+
+class DedupAnswer(NamedTuple):
+    """What became of a message that has a dedup key."""
+
+    outcome: DedupOutcome
+    message_id: MessageId
+    """Of the message that is pending now: this one, or the one that was before (REJECTED, KEPT)."""
+    replaced_id: MessageId | None = None
+    """Of the message that was cancelled: REPLACED."""
+
+
+class Deduped(NamedTuple):
+    """Messages of a batch whose dedup key a pending message had."""
+
+    ordinals: tuple[int, ...] = ()
+    """Ascending."""
+    outcomes: tuple[int, ...] = ()
+    pending: tuple[MessageId, ...] = ()
+    """Of the messages that had it."""
+
+    @classmethod
+    def of(cls, taken: PublishedBatch) -> Self:
+        """As a node tells it."""
+        if not taken.dedup_ordinals:
+            return cls()
+        ids = unpack_many(taken.dedup_message_ids).astype(ID_DTYPE).tolist()
+        return cls(
+            tuple(taken.dedup_ordinals),
+            tuple(taken.dedup_outcomes),
+            tuple(map(MessageId._make, ids)),
+        )
+
+    def of_part(self, first: int, count: int) -> dict[int, tuple[DedupOutcome, MessageId]]:
+        """Of messages [first, first + count), by ordinal from there on."""
+        rows = zip(self.ordinals, self.outcomes, self.pending, strict=True)
+        return {
+            ordinal - first: (DedupOutcome(outcome), other)
+            for ordinal, outcome, other in rows
+            if first <= ordinal < first + count
+        }
+
+
+NONE_DEDUPED: Final = Deduped()
+
+
+def answer_of(message_id: MessageId, found: tuple[DedupOutcome, MessageId] | None) -> DedupAnswer:
+    """What became of a message; None: no pending one had its dedup key."""
+    if found is None:
+        return DedupAnswer(DedupOutcome.PUBLISHED, message_id)
+    outcome, other = found
+    if outcome is DedupOutcome.REPLACED:
+        return DedupAnswer(outcome, message_id, other)
+    return DedupAnswer(outcome, other)
+
+
+def already_pending(message_id: MessageId) -> errors.AlreadyPending:
+    """The error for a message that was rejected."""
+    return errors.AlreadyPending(
+        f"the message {message_id} with this dedup key is pending", message_id=message_id
+    )
 
 
 class PublishedIds(Sequence[MessageId]):
     """The ids of n published messages, in the order in which the messages were given."""
 
-    __slots__ = ("array",)
+    __slots__ = ("array", "deduped")
 
-    def __init__(self, array: NDArray[Any]) -> None:
+    def __init__(
+        self, array: NDArray[Any], deduped: Mapping[int, DedupAnswer] | None = None
+    ) -> None:
         """`array`: structured array[n] with the fields of `message_id.ID_DTYPE`.
+
+        `deduped`: ordinal -> what became of each message whose dedup key a pending one had; its id
+        here is that of the message which is pending now.
 
         It may be in another byte order: numpy's own functions change it behind one's back.
         """
         self.array = array.astype(ID_DTYPE, copy=False)
+        self.deduped: Mapping[int, DedupAnswer] = deduped or {}
 
     @classmethod
     def of_batch(
@@ -54,6 +124,14 @@ class PublishedIds(Sequence[MessageId]):
     def __repr__(self) -> str:
         """How many, and the first."""
         return f"<PublishedIds {len(self)}: {self[0]}, ...>" if len(self) else "<PublishedIds 0>"
+
+    def with_deduped(self, found: Mapping[int, tuple[DedupOutcome, MessageId]]) -> "PublishedIds":
+        """With what became of messages whose dedup key pending ones had."""
+        array = self.array.copy()
+        answers = {at: answer_of(self[at], one) for at, one in found.items()}
+        for at, answer in answers.items():
+            array[at] = tuple(answer.message_id)
+        return PublishedIds(array, answers)
 
     def packed(self) -> bytes:
         """The ids as 24 bytes each, as `AsyncAdmin.cancel_many` takes them."""

@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 
 from hourwheel import errors, limits
 from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns, Draft
-from hourwheel.client.changes import cancellation, rescheduling
+from hourwheel.client.changes import cancellation, rescheduling, uniqueness
 from hourwheel.client.message import Message
-from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.message_ids import DedupAnswer, PublishedIds
 from hourwheel.client.sender import PublishPump, PumpSettings
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.instants import INSTANT_MS_MIN, check_count, check_instant, wait_of_ms
@@ -156,10 +156,10 @@ class AsyncProducer:
                 places += ordinals or ()
             ids = await _collect(futures)
         if len(drafted) <= 1:
-            return PublishedIds(ids)
-        ordered = np.empty_like(ids)
-        ordered[places] = ids
-        return PublishedIds(ordered)
+            return ids
+        ordered = np.empty_like(ids.array)
+        ordered[places] = ids.array
+        return PublishedIds(ordered, {places[at]: one for at, one in ids.deduped.items()})
 
     async def publish_batch(self, topic: str, columns: Columns) -> PublishedIds:
         """As `publish_many`, for those who have columns: spares one object a message."""
@@ -168,7 +168,27 @@ class AsyncProducer:
         self._check_instants(draft)
         with _forgotten_on_failure(futures):
             await self._add_all(topic, draft, futures)
-            return PublishedIds(await _collect(futures))
+            return await _collect(futures)
+
+    async def publish_unique(self, topic: str, message: Message) -> DedupAnswer:
+        """Publish one message that has a `dedup_key`, and hear what became of it.
+
+        Of a topic and a key one message is pending at a time. Where there is one, `if_pending` of
+        the message says what becomes of this one; the answer has the ids. Sent again, it is the
+        same. (`publish` gives the id of the message that is pending then, and raises
+        `AlreadyPending` where this one was rejected. `publish_many` tells it in `deduped`.)
+
+        Raises as `publish`; `TooManyDedupKeys` where as many are pending as a shard keeps.
+        """
+        return await uniqueness.publish_unique(self, topic, message)
+
+    async def debounce(self, topic: str, key: str, message: Message) -> DedupAnswer:
+        """Publish a message that takes the place of the pending one with the same dedup key.
+
+        Called again and again with a delay, only the last message is released: so long after the
+        last call. Needs the permission to cancel, too. Raises as `publish_unique`.
+        """
+        return await uniqueness.debounce(self, topic, key, message)
 
     async def cancel(self, message_id: MessageId | str) -> CancelOutcome:
         """Take one message back. Raises `InvalidMessageId` for a text that is no id."""
@@ -311,14 +331,14 @@ def _forgotten_on_failure(futures: "list[asyncio.Future[PublishedIds]]") -> Iter
         raise
 
 
-async def _collect(futures: "Sequence[asyncio.Future[PublishedIds]]") -> Any:
-    """The ids of all parts, joined: structured array of `ID_DTYPE`.
+async def _collect(futures: "Sequence[asyncio.Future[PublishedIds]]") -> PublishedIds:
+    """The ids of all parts, joined.
 
     Raises:
         HourwheelError: the first failed part's, when all are done, with `published_count`.
     """
     if not futures:
-        return np.empty(0, ID_DTYPE)
+        return PublishedIds(np.empty(0, ID_DTYPE))
     await asyncio.wait(futures)
     failed = [error for future in futures if (error := future.exception()) is not None]
     arrays = [future.result().array for future in futures if future.exception() is None]
@@ -326,4 +346,9 @@ async def _collect(futures: "Sequence[asyncio.Future[PublishedIds]]") -> Any:
         if isinstance(failed[0], errors.HourwheelError):
             failed[0].params["published_count"] = str(sum(map(len, arrays)))
         raise failed[0]
-    return np.concatenate(arrays)
+    deduped: dict[int, DedupAnswer] = {}
+    first = 0
+    for future in futures:
+        deduped |= {first + at: one for at, one in future.result().deduped.items()}
+        first += len(future.result())
+    return PublishedIds(np.concatenate(arrays), deduped)

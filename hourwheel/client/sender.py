@@ -22,10 +22,17 @@ from hourwheel.client.accumulator import Accumulator, Joining, Piece
 from hourwheel.client.batch_builder import Draft
 from hourwheel.client.buffer_pool import Room
 from hourwheel.client.inflight_batches import Part, Published, PublishWindow, Topics
-from hourwheel.client.message_ids import PublishedIds
+from hourwheel.client.message_ids import (
+    DedupAnswer,
+    Deduped,
+    PublishedIds,
+    already_pending,
+    answer_of,
+)
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
+from hourwheel.outcomes import DedupOutcome
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.connection import PublishStream
 from hourwheel.transport.endpoints import Move
@@ -80,6 +87,13 @@ class _Ticket:
     future: "asyncio.Future[Any]"
     is_single: bool
     """It waits for one `MessageId`, else for `PublishedIds`."""
+
+    def settle_keyed(self, answer: DedupAnswer) -> None:
+        """Of one message with a dedup key: the id of the message that is pending now."""
+        if answer.outcome is DedupOutcome.REJECTED:
+            self.future.set_exception(already_pending(answer.message_id))
+        else:
+            self.future.set_result(answer.message_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,6 +401,7 @@ class PublishPump:
                         taken.base_sequence,
                         taken.store_ms,
                         taken.duplicate,
+                        Deduped.of(taken),
                     )
                 )
             self._settle()
@@ -464,9 +479,17 @@ class PublishPump:
             start_ms = published.store_ms
         if ticket.is_single:
             due_ms = int(draft.times_ms[0]) + start_ms
-            ticket.future.set_result(MessageId(shard, epoch, sequence, due_ms))
+            message_id = MessageId(shard, epoch, sequence, due_ms)
+            if draft.dedup is None:
+                ticket.future.set_result(message_id)
+            else:
+                found = published.deduped.of_part(sequence - published.base_sequence, 1)
+                ticket.settle_keyed(answer_of(message_id, found.get(0)))
         else:
             ids = PublishedIds.of_batch(shard, epoch, sequence, draft.times_ms + start_ms)
+            if draft.dedup is not None:
+                first = sequence - published.base_sequence
+                ids = ids.with_deduped(published.deduped.of_part(first, draft.count))
             ticket.future.set_result(ids)
 
     def _fail(self, piece: Piece[_Ticket], error: errors.HourwheelError) -> None:

@@ -31,6 +31,8 @@ A batch is a fixed header, columns, then blobs, little-endian, padded to 8 bytes
       payload columns   tag_gene u64[n] | key_hash u64[n]
                         | producer_id u64[n] | producer_sequence u64[n]   with PER_MESSAGE_PRODUCER
                         | crc u32[n] | body_len u32[n] | meta_len u32[n] | pad to 8
+                        | dedup_high u64[n] | dedup_low u64[n] | if_pending u8[n] | pad to 8
+                                                                              with DEDUP_KEYS
       blobs             meta 0, body 0, meta 1, body 1, ...
 
     other kinds, n rows: payload columns are n rows of the kind's dtype below (or none), blobs are
@@ -59,6 +61,8 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
+from hourwheel.formats.batch_columns import blobs_of, wide_column
+from hourwheel.formats.dedup_key import DedupColumns, DedupKey, pack_dedup_keys
 
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
 VERSION: Final = 1
@@ -99,11 +103,15 @@ class Flag(IntFlag):
     TRANSACTION = 4
     OCCURRENCES = 8
     """Of recurrences, with PER_MESSAGE_PRODUCER: its columns are version and index of each."""
+    DEDUP_KEYS = 16
+    """Some have a dedup key: of one topic and key one message is pending."""
 
 
 TRANSACTION_FLAG: Final = int(Flag.TRANSACTION)
 """The messages of a transaction: `producer_id` is the offset of its PREPARE. A plain number."""
 _PER_MESSAGE: Final = int(Flag.PER_MESSAGE_PRODUCER)
+_DEDUP: Final = int(Flag.DEDUP_KEYS)
+_DEDUP_BYTES: Final = 17
 """As a plain number: arithmetic on an IntFlag is a hundred times slower."""
 
 
@@ -311,7 +319,10 @@ class RecordBatch:
             per_message = bool(header.flags & _PER_MESSAGE)
             if count == 0 or header.stamped_bytes != pad8(12 * count):
                 raise errors.InvalidBatch("stamped columns do not fit the count", count=count)
-            if header.column_bytes != _payload_columns_bytes(count, per_message=per_message):
+            columns = _payload_columns_bytes(count, per_message=per_message)
+            if header.flags & _DEDUP:
+                columns += pad8(_DEDUP_BYTES * count)
+            if header.column_bytes != columns:
                 raise errors.InvalidBatch("payload columns do not fit the count", count=count)
             blobs = int(self.body_len.sum(dtype=np.uint64) + self.meta_len.sum(dtype=np.uint64))
             if blobs != header.blob_bytes:
@@ -376,6 +387,17 @@ class RecordBatch:
     def meta_len(self) -> U32:
         """uint32[n]: bytes of each meta."""
         return self._narrow(2)
+
+    @property
+    def dedup(self) -> DedupColumns:
+        """The dedup keys; only with DEDUP_KEYS."""
+        count = self.header.count
+        at = _payload_columns_bytes(count, per_message=bool(self.header.flags & _PER_MESSAGE))
+        return DedupColumns(
+            self._column(at, "<u8"),
+            self._column(at + 8 * count, "<u8"),
+            self._column(at + 16 * count, "u1"),
+        )
 
     @property
     def blob_offset(self) -> int:
@@ -443,6 +465,7 @@ def build_publish(
     are_occurrences: bool = False,
     gene_kind: int = 0,
     gene_spec: int = 0,
+    dedup: Seq[DedupKey] | None = None,
 ) -> bytes:
     """Build an unstamped PUBLISH batch of n messages.
 
@@ -461,6 +484,7 @@ def build_publish(
         are_occurrences: those are n versions of recurrences, and n indices.
         gene_kind: which gene `tag_genes` are.
         gene_spec: number of the specification that they were made by (`tag_gene.GeneSpec`).
+        dedup: n dedup keys, or None where no message has one.
 
     Raises:
         InvalidDueTime: an instant that does not fit into 64 bits.
@@ -470,23 +494,27 @@ def build_publish(
         due = np.asarray(due_ms, "<i8")
     except OverflowError:
         raise errors.InvalidDueTime("a due time does not fit into 64 bits") from None
-    crcs, meta_lens, blobs = _blobs(bodies, metas)
+    crcs, meta_lens, blobs = blobs_of(bodies, metas)
     columns = [
-        _wide(tag_genes, count),
-        _wide(key_hashes, count),
-        *(_wide(column, count) for column in message_producers or ()),
+        wide_column(tag_genes, count),
+        wide_column(key_hashes, count),
+        *(wide_column(column, count) for column in message_producers or ()),
         np.array(crcs, "<u4").tobytes(),
         np.fromiter(map(len, bodies), "<u4", count).tobytes(),
         np.array(meta_lens, "<u4").tobytes(),
     ]
     column_blob = b"".join(columns)
     column_blob += bytes(pad8(len(column_blob)) - len(column_blob))
+    if dedup is not None:
+        column_blob += pack_dedup_keys(dedup)
     queues = np.zeros(count, "<u4") if topic_queues is None else np.asarray(topic_queues, "<u4")
     flags = Flag.RELATIVE_DUE if relative_due else Flag(0)
     if message_producers is not None:
         flags |= Flag.PER_MESSAGE_PRODUCER
     if are_occurrences:
         flags |= Flag.OCCURRENCES
+    if dedup is not None:
+        flags |= Flag.DEDUP_KEYS
     return _assemble(
         Kind.PUBLISH,
         flags,
@@ -499,34 +527,10 @@ def build_publish(
     )
 
 
-def _blobs(
-    bodies: Seq[bytes], metas: Seq[bytes] | None
-) -> tuple[list[int], Seq[int] | NDArray[Any], bytes]:
-    """(CRC of each message, length of each meta, all blobs in order)."""
-    if metas is None:
-        return list(map(crc32c, bodies)), np.zeros(len(bodies), "<u4"), b"".join(bodies)
-    crcs = [crc32c(body, crc32c(meta)) for meta, body in zip(metas, bodies, strict=True)]
-    parts: list[bytes] = [b""] * (2 * len(bodies))
-    parts[0::2] = metas
-    parts[1::2] = bodies
-    return crcs, list(map(len, metas)), b"".join(parts)
-
-
-def _wide(column: Seq[int] | U64 | None, count: int) -> bytes:
-    return bytes(8 * count) if column is None else np.asarray(column, "<u8").tobytes()
-
-
 def build_rows(kind: Kind, rows: NDArray[Any], blob: bytes = b"") -> bytes:
     """Build an unstamped batch of a kind that has rows, and maybe a protobuf message."""
     raw = rows.astype(ROWS[kind], copy=False).tobytes()
     return _assemble(kind, Flag(0), len(rows), b"", raw, blob)
-
-
-def of_transaction(raw: bytes, prepare_offset: int) -> RecordBatch:
-    """An unstamped PUBLISH batch as the messages of a transaction that is committed."""
-    header = unpack_header(raw)
-    flags = header.flags | TRANSACTION_FLAG
-    return RecordBatch(raw, header._replace(flags=flags, producer_id=prepare_offset))
 
 
 def build_blob(kind: Kind, blob: bytes) -> bytes:

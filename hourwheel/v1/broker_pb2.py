@@ -26,7 +26,7 @@ from hourwheel.v1 import filter_pb2 as hourwheel_dot_v1_dot_filter__pb2
 from hourwheel.v1 import meta_pb2 as hourwheel_dot_v1_dot_meta__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19hourwheel/v1/broker.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\x1a\x17hourwheel/v1/meta.proto\"u\n\x0fOutgoingMessage\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x10\n\x06\x64ue_ms\x18\x02 \x01(\x03H\x00\x12\x12\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03H\x00\x12\'\n\x04meta\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.MessageMetaB\x05\n\x03\x64ue\"?\n\x10ProducerPosition\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x06\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\"\x82\x01\n\x0ePublishRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12/\n\x08messages\x18\x02 \x03(\x0b\x32\x1d.hourwheel.v1.OutgoingMessage\x12\x30\n\x08producer\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.ProducerPosition\"C\n\x0fPublishResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.hourwheel.v1.PublishedMessage\"6\n\x10PublishedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64ue_ms\x18\x02 \x01(\x03\"[\n\x14PublishStreamRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0crecord_batch\x18\x02 \x01(\x0c\x12\x0e\n\x06topics\x18\x03 \x03(\t\x12\x0e\n\x06\x63ounts\x18\x04 \x03(\r\"\x80\x01\n\x15PublishStreamResponse\x12\x31\n\tpublished\x18\x01 \x01(\x0b\x32\x1c.hourwheel.v1.PublishedBatchH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x42\x08\n\x06result\"\xc1\x01\n\x0ePublishedBatch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x15\n\rbase_sequence\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x10\n\x08store_ms\x18\x05 \x01(\x03\x12\x11\n\tduplicate\x18\x06 \x01(\x08\x12-\n\rexpected_gene\x18\x07 \x01(\x0b\x32\x16.hourwheel.v1.GeneSpec\x12\x17\n\x0ftopic_count_max\x18\x08 \x01(\r\"\xa2\x01\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x35\n\x06params\x18\x04 \x03(\x0b\x32%.hourwheel.v1.ErrorDetail.ParamsEntry\x1a-\n\x0bParamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"]\n\rCancelRequest\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x1a\n\x12packed_message_ids\x18\x02 \x01(\x0c\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x03(\t\"Y\n\x0e\x43\x61ncelResponse\x12-\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1b.hourwheel.v1.CancelOutcome\x12\x18\n\x10\x63\x61ncelled_counts\x18\x02 \x03(\r\"\x83\x01\n\x11RescheduleRequest\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x1a\n\x12packed_message_ids\x18\x02 \x01(\x0c\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x03(\t\x12\x0e\n\x06\x64ue_ms\x18\x05 \x03(\x03\x12\x10\n\x08\x64\x65lay_ms\x18\x06 \x03(\x03\"s\n\x12RescheduleResponse\x12\x31\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1f.hourwheel.v1.RescheduleOutcome\x12\x0e\n\x06\x64ue_ms\x18\x02 \x03(\x03\x12\x1a\n\x12rescheduled_counts\x18\x03 \x03(\r*\xaa\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43\x41NCEL_OUTCOME_CANCELLED\x10\x01\x12#\n\x1f\x43\x41NCEL_OUTCOME_ALREADY_RELEASED\x10\x02\x12\x1a\n\x16\x43\x41NCEL_OUTCOME_UNKNOWN\x10\x03\x12\x1a\n\x16\x43\x41NCEL_OUTCOME_EXPIRED\x10\x04*\xe6\x01\n\x11RescheduleOutcome\x12\"\n\x1eRESCHEDULE_OUTCOME_UNSPECIFIED\x10\x00\x12\"\n\x1eRESCHEDULE_OUTCOME_RESCHEDULED\x10\x01\x12\'\n#RESCHEDULE_OUTCOME_ALREADY_RELEASED\x10\x02\x12\x1e\n\x1aRESCHEDULE_OUTCOME_UNKNOWN\x10\x03\x12\x1e\n\x1aRESCHEDULE_OUTCOME_EXPIRED\x10\x04\x12 \n\x1cRESCHEDULE_OUTCOME_CANCELLED\x10\x05\x32\xcd\x02\n\x0fProducerService\x12\x46\n\x07Publish\x12\x1c.hourwheel.v1.PublishRequest\x1a\x1d.hourwheel.v1.PublishResponse\x12\\\n\rPublishStream\x12\".hourwheel.v1.PublishStreamRequest\x1a#.hourwheel.v1.PublishStreamResponse(\x01\x30\x01\x12\x43\n\x06\x43\x61ncel\x12\x1b.hourwheel.v1.CancelRequest\x1a\x1c.hourwheel.v1.CancelResponse\x12O\n\nReschedule\x12\x1f.hourwheel.v1.RescheduleRequest\x1a .hourwheel.v1.RescheduleResponseB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19hourwheel/v1/broker.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\x1a\x17hourwheel/v1/meta.proto\"\xb5\x01\n\x0fOutgoingMessage\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x10\n\x06\x64ue_ms\x18\x02 \x01(\x03H\x00\x12\x12\n\x08\x64\x65lay_ms\x18\x03 \x01(\x03H\x00\x12\'\n\x04meta\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.MessageMeta\x12\x11\n\tdedup_key\x18\x05 \x01(\t\x12+\n\nif_pending\x18\x06 \x01(\x0e\x32\x17.hourwheel.v1.IfPendingB\x05\n\x03\x64ue\"?\n\x10ProducerPosition\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x06\x12\x16\n\x0e\x66irst_sequence\x18\x02 \x01(\x04\"\x82\x01\n\x0ePublishRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12/\n\x08messages\x18\x02 \x03(\x0b\x32\x1d.hourwheel.v1.OutgoingMessage\x12\x30\n\x08producer\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.ProducerPosition\"]\n\x0fPublishResponse\x12\x30\n\x08messages\x18\x01 \x03(\x0b\x32\x1e.hourwheel.v1.PublishedMessage\x12\x18\n\x10knows_dedup_keys\x18\x02 \x01(\x08\"\x85\x01\n\x10PublishedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64ue_ms\x18\x02 \x01(\x03\x12\x31\n\rdedup_outcome\x18\x03 \x01(\x0e\x32\x1a.hourwheel.v1.DedupOutcome\x12\x1a\n\x12pending_message_id\x18\x04 \x01(\t\"[\n\x14PublishStreamRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x14\n\x0crecord_batch\x18\x02 \x01(\x0c\x12\x0e\n\x06topics\x18\x03 \x03(\t\x12\x0e\n\x06\x63ounts\x18\x04 \x03(\r\"\x80\x01\n\x15PublishStreamResponse\x12\x31\n\tpublished\x18\x01 \x01(\x0b\x32\x1c.hourwheel.v1.PublishedBatchH\x00\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x42\x08\n\x06result\"\xa8\x02\n\x0ePublishedBatch\x12\r\n\x05shard\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x15\n\rbase_sequence\x18\x03 \x01(\x04\x12\r\n\x05\x63ount\x18\x04 \x01(\r\x12\x10\n\x08store_ms\x18\x05 \x01(\x03\x12\x11\n\tduplicate\x18\x06 \x01(\x08\x12-\n\rexpected_gene\x18\x07 \x01(\x0b\x32\x16.hourwheel.v1.GeneSpec\x12\x17\n\x0ftopic_count_max\x18\x08 \x01(\r\x12\x16\n\x0e\x64\x65\x64up_ordinals\x18\t \x03(\r\x12\x32\n\x0e\x64\x65\x64up_outcomes\x18\n \x03(\x0e\x32\x1a.hourwheel.v1.DedupOutcome\x12\x19\n\x11\x64\x65\x64up_message_ids\x18\x0b \x01(\x0c\"\xa2\x01\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x35\n\x06params\x18\x04 \x03(\x0b\x32%.hourwheel.v1.ErrorDetail.ParamsEntry\x1a-\n\x0bParamsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"]\n\rCancelRequest\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x1a\n\x12packed_message_ids\x18\x02 \x01(\x0c\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x03(\t\"Y\n\x0e\x43\x61ncelResponse\x12-\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1b.hourwheel.v1.CancelOutcome\x12\x18\n\x10\x63\x61ncelled_counts\x18\x02 \x03(\r\"\x83\x01\n\x11RescheduleRequest\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x1a\n\x12packed_message_ids\x18\x02 \x01(\x0c\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0c\n\x04keys\x18\x04 \x03(\t\x12\x0e\n\x06\x64ue_ms\x18\x05 \x03(\x03\x12\x10\n\x08\x64\x65lay_ms\x18\x06 \x03(\x03\"s\n\x12RescheduleResponse\x12\x31\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1f.hourwheel.v1.RescheduleOutcome\x12\x0e\n\x06\x64ue_ms\x18\x02 \x03(\x03\x12\x1a\n\x12rescheduled_counts\x18\x03 \x03(\r*k\n\tIfPending\x12\x1a\n\x16IF_PENDING_UNSPECIFIED\x10\x00\x12\x15\n\x11IF_PENDING_REJECT\x10\x01\x12\x13\n\x0fIF_PENDING_KEEP\x10\x02\x12\x16\n\x12IF_PENDING_REPLACE\x10\x03*}\n\x0c\x44\x65\x64upOutcome\x12\x1d\n\x19\x44\x45\x44UP_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45\x44UP_OUTCOME_REJECTED\x10\x01\x12\x16\n\x12\x44\x45\x44UP_OUTCOME_KEPT\x10\x02\x12\x1a\n\x16\x44\x45\x44UP_OUTCOME_REPLACED\x10\x03*\xaa\x01\n\rCancelOutcome\x12\x1e\n\x1a\x43\x41NCEL_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x43\x41NCEL_OUTCOME_CANCELLED\x10\x01\x12#\n\x1f\x43\x41NCEL_OUTCOME_ALREADY_RELEASED\x10\x02\x12\x1a\n\x16\x43\x41NCEL_OUTCOME_UNKNOWN\x10\x03\x12\x1a\n\x16\x43\x41NCEL_OUTCOME_EXPIRED\x10\x04*\xe6\x01\n\x11RescheduleOutcome\x12\"\n\x1eRESCHEDULE_OUTCOME_UNSPECIFIED\x10\x00\x12\"\n\x1eRESCHEDULE_OUTCOME_RESCHEDULED\x10\x01\x12\'\n#RESCHEDULE_OUTCOME_ALREADY_RELEASED\x10\x02\x12\x1e\n\x1aRESCHEDULE_OUTCOME_UNKNOWN\x10\x03\x12\x1e\n\x1aRESCHEDULE_OUTCOME_EXPIRED\x10\x04\x12 \n\x1cRESCHEDULE_OUTCOME_CANCELLED\x10\x05\x32\xcd\x02\n\x0fProducerService\x12\x46\n\x07Publish\x12\x1c.hourwheel.v1.PublishRequest\x1a\x1d.hourwheel.v1.PublishResponse\x12\\\n\rPublishStream\x12\".hourwheel.v1.PublishStreamRequest\x1a#.hourwheel.v1.PublishStreamResponse(\x01\x30\x01\x12\x43\n\x06\x43\x61ncel\x12\x1b.hourwheel.v1.CancelRequest\x1a\x1c.hourwheel.v1.CancelResponse\x12O\n\nReschedule\x12\x1f.hourwheel.v1.RescheduleRequest\x1a .hourwheel.v1.RescheduleResponseB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,38 +36,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\014hourwheel.v1P\001Z\030hourwheel/v1;hourwheelv1'
   _globals['_ERRORDETAIL_PARAMSENTRY']._loaded_options = None
   _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_options = b'8\001'
-  _globals['_CANCELOUTCOME']._serialized_start=1560
-  _globals['_CANCELOUTCOME']._serialized_end=1730
-  _globals['_RESCHEDULEOUTCOME']._serialized_start=1733
-  _globals['_RESCHEDULEOUTCOME']._serialized_end=1963
-  _globals['_OUTGOINGMESSAGE']._serialized_start=95
-  _globals['_OUTGOINGMESSAGE']._serialized_end=212
-  _globals['_PRODUCERPOSITION']._serialized_start=214
-  _globals['_PRODUCERPOSITION']._serialized_end=277
-  _globals['_PUBLISHREQUEST']._serialized_start=280
-  _globals['_PUBLISHREQUEST']._serialized_end=410
-  _globals['_PUBLISHRESPONSE']._serialized_start=412
-  _globals['_PUBLISHRESPONSE']._serialized_end=479
-  _globals['_PUBLISHEDMESSAGE']._serialized_start=481
-  _globals['_PUBLISHEDMESSAGE']._serialized_end=535
-  _globals['_PUBLISHSTREAMREQUEST']._serialized_start=537
-  _globals['_PUBLISHSTREAMREQUEST']._serialized_end=628
-  _globals['_PUBLISHSTREAMRESPONSE']._serialized_start=631
-  _globals['_PUBLISHSTREAMRESPONSE']._serialized_end=759
-  _globals['_PUBLISHEDBATCH']._serialized_start=762
-  _globals['_PUBLISHEDBATCH']._serialized_end=955
-  _globals['_ERRORDETAIL']._serialized_start=958
-  _globals['_ERRORDETAIL']._serialized_end=1120
-  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_start=1075
-  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_end=1120
-  _globals['_CANCELREQUEST']._serialized_start=1122
-  _globals['_CANCELREQUEST']._serialized_end=1215
-  _globals['_CANCELRESPONSE']._serialized_start=1217
-  _globals['_CANCELRESPONSE']._serialized_end=1306
-  _globals['_RESCHEDULEREQUEST']._serialized_start=1309
-  _globals['_RESCHEDULEREQUEST']._serialized_end=1440
-  _globals['_RESCHEDULERESPONSE']._serialized_start=1442
-  _globals['_RESCHEDULERESPONSE']._serialized_end=1557
-  _globals['_PRODUCERSERVICE']._serialized_start=1966
-  _globals['_PRODUCERSERVICE']._serialized_end=2299
+  _globals['_IFPENDING']._serialized_start=1833
+  _globals['_IFPENDING']._serialized_end=1940
+  _globals['_DEDUPOUTCOME']._serialized_start=1942
+  _globals['_DEDUPOUTCOME']._serialized_end=2067
+  _globals['_CANCELOUTCOME']._serialized_start=2070
+  _globals['_CANCELOUTCOME']._serialized_end=2240
+  _globals['_RESCHEDULEOUTCOME']._serialized_start=2243
+  _globals['_RESCHEDULEOUTCOME']._serialized_end=2473
+  _globals['_OUTGOINGMESSAGE']._serialized_start=96
+  _globals['_OUTGOINGMESSAGE']._serialized_end=277
+  _globals['_PRODUCERPOSITION']._serialized_start=279
+  _globals['_PRODUCERPOSITION']._serialized_end=342
+  _globals['_PUBLISHREQUEST']._serialized_start=345
+  _globals['_PUBLISHREQUEST']._serialized_end=475
+  _globals['_PUBLISHRESPONSE']._serialized_start=477
+  _globals['_PUBLISHRESPONSE']._serialized_end=570
+  _globals['_PUBLISHEDMESSAGE']._serialized_start=573
+  _globals['_PUBLISHEDMESSAGE']._serialized_end=706
+  _globals['_PUBLISHSTREAMREQUEST']._serialized_start=708
+  _globals['_PUBLISHSTREAMREQUEST']._serialized_end=799
+  _globals['_PUBLISHSTREAMRESPONSE']._serialized_start=802
+  _globals['_PUBLISHSTREAMRESPONSE']._serialized_end=930
+  _globals['_PUBLISHEDBATCH']._serialized_start=933
+  _globals['_PUBLISHEDBATCH']._serialized_end=1229
+  _globals['_ERRORDETAIL']._serialized_start=1232
+  _globals['_ERRORDETAIL']._serialized_end=1394
+  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_start=1349
+  _globals['_ERRORDETAIL_PARAMSENTRY']._serialized_end=1394
+  _globals['_CANCELREQUEST']._serialized_start=1396
+  _globals['_CANCELREQUEST']._serialized_end=1489
+  _globals['_CANCELRESPONSE']._serialized_start=1491
+  _globals['_CANCELRESPONSE']._serialized_end=1580
+  _globals['_RESCHEDULEREQUEST']._serialized_start=1583
+  _globals['_RESCHEDULEREQUEST']._serialized_end=1714
+  _globals['_RESCHEDULERESPONSE']._serialized_start=1716
+  _globals['_RESCHEDULERESPONSE']._serialized_end=1831
+  _globals['_PRODUCERSERVICE']._serialized_start=2476
+  _globals['_PRODUCERSERVICE']._serialized_end=2809
 # @@protoc_insertion_point(module_scope)

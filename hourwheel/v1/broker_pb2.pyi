@@ -9,6 +9,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class IfPending(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IF_PENDING_UNSPECIFIED: _ClassVar[IfPending]
+    IF_PENDING_REJECT: _ClassVar[IfPending]
+    IF_PENDING_KEEP: _ClassVar[IfPending]
+    IF_PENDING_REPLACE: _ClassVar[IfPending]
+
+class DedupOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEDUP_OUTCOME_UNSPECIFIED: _ClassVar[DedupOutcome]
+    DEDUP_OUTCOME_REJECTED: _ClassVar[DedupOutcome]
+    DEDUP_OUTCOME_KEPT: _ClassVar[DedupOutcome]
+    DEDUP_OUTCOME_REPLACED: _ClassVar[DedupOutcome]
+
 class CancelOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CANCEL_OUTCOME_UNSPECIFIED: _ClassVar[CancelOutcome]
@@ -25,6 +39,14 @@ class RescheduleOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RESCHEDULE_OUTCOME_UNKNOWN: _ClassVar[RescheduleOutcome]
     RESCHEDULE_OUTCOME_EXPIRED: _ClassVar[RescheduleOutcome]
     RESCHEDULE_OUTCOME_CANCELLED: _ClassVar[RescheduleOutcome]
+IF_PENDING_UNSPECIFIED: IfPending
+IF_PENDING_REJECT: IfPending
+IF_PENDING_KEEP: IfPending
+IF_PENDING_REPLACE: IfPending
+DEDUP_OUTCOME_UNSPECIFIED: DedupOutcome
+DEDUP_OUTCOME_REJECTED: DedupOutcome
+DEDUP_OUTCOME_KEPT: DedupOutcome
+DEDUP_OUTCOME_REPLACED: DedupOutcome
 CANCEL_OUTCOME_UNSPECIFIED: CancelOutcome
 CANCEL_OUTCOME_CANCELLED: CancelOutcome
 CANCEL_OUTCOME_ALREADY_RELEASED: CancelOutcome
@@ -38,16 +60,20 @@ RESCHEDULE_OUTCOME_EXPIRED: RescheduleOutcome
 RESCHEDULE_OUTCOME_CANCELLED: RescheduleOutcome
 
 class OutgoingMessage(_message.Message):
-    __slots__ = ("body", "due_ms", "delay_ms", "meta")
+    __slots__ = ("body", "due_ms", "delay_ms", "meta", "dedup_key", "if_pending")
     BODY_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     META_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_KEY_FIELD_NUMBER: _ClassVar[int]
+    IF_PENDING_FIELD_NUMBER: _ClassVar[int]
     body: bytes
     due_ms: int
     delay_ms: int
     meta: _meta_pb2.MessageMeta
-    def __init__(self, body: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ...) -> None: ...
+    dedup_key: str
+    if_pending: IfPending
+    def __init__(self, body: _Optional[bytes] = ..., due_ms: _Optional[int] = ..., delay_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., dedup_key: _Optional[str] = ..., if_pending: _Optional[_Union[IfPending, str]] = ...) -> None: ...
 
 class ProducerPosition(_message.Message):
     __slots__ = ("producer_id", "first_sequence")
@@ -68,18 +94,24 @@ class PublishRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[OutgoingMessage, _Mapping]]] = ..., producer: _Optional[_Union[ProducerPosition, _Mapping]] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
-    __slots__ = ("messages",)
+    __slots__ = ("messages", "knows_dedup_keys")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    KNOWS_DEDUP_KEYS_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[PublishedMessage]
-    def __init__(self, messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ...) -> None: ...
+    knows_dedup_keys: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[PublishedMessage, _Mapping]]] = ..., knows_dedup_keys: bool = ...) -> None: ...
 
 class PublishedMessage(_message.Message):
-    __slots__ = ("message_id", "due_ms")
+    __slots__ = ("message_id", "due_ms", "dedup_outcome", "pending_message_id")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PENDING_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     due_ms: int
-    def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ...) -> None: ...
+    dedup_outcome: DedupOutcome
+    pending_message_id: str
+    def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., dedup_outcome: _Optional[_Union[DedupOutcome, str]] = ..., pending_message_id: _Optional[str] = ...) -> None: ...
 
 class PublishStreamRequest(_message.Message):
     __slots__ = ("topic", "record_batch", "topics", "counts")
@@ -102,7 +134,7 @@ class PublishStreamResponse(_message.Message):
     def __init__(self, published: _Optional[_Union[PublishedBatch, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class PublishedBatch(_message.Message):
-    __slots__ = ("shard", "epoch", "base_sequence", "count", "store_ms", "duplicate", "expected_gene", "topic_count_max")
+    __slots__ = ("shard", "epoch", "base_sequence", "count", "store_ms", "duplicate", "expected_gene", "topic_count_max", "dedup_ordinals", "dedup_outcomes", "dedup_message_ids")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +143,9 @@ class PublishedBatch(_message.Message):
     DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_GENE_FIELD_NUMBER: _ClassVar[int]
     TOPIC_COUNT_MAX_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_ORDINALS_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     base_sequence: int
@@ -119,7 +154,10 @@ class PublishedBatch(_message.Message):
     duplicate: bool
     expected_gene: _filter_pb2.GeneSpec
     topic_count_max: int
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., store_ms: _Optional[int] = ..., duplicate: bool = ..., expected_gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., topic_count_max: _Optional[int] = ...) -> None: ...
+    dedup_ordinals: _containers.RepeatedScalarFieldContainer[int]
+    dedup_outcomes: _containers.RepeatedScalarFieldContainer[DedupOutcome]
+    dedup_message_ids: bytes
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., store_ms: _Optional[int] = ..., duplicate: bool = ..., expected_gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., topic_count_max: _Optional[int] = ..., dedup_ordinals: _Optional[_Iterable[int]] = ..., dedup_outcomes: _Optional[_Iterable[_Union[DedupOutcome, str]]] = ..., dedup_message_ids: _Optional[bytes] = ...) -> None: ...
 
 class ErrorDetail(_message.Message):
     __slots__ = ("code", "reason", "message", "params")

@@ -21,6 +21,7 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_REDRIVEN: _ClassVar[EventKind]
     EVENT_KIND_SKIPPED: _ClassVar[EventKind]
     EVENT_KIND_RESCHEDULED: _ClassVar[EventKind]
+    EVENT_KIND_REPLACED: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_PUBLISHED: EventKind
 EVENT_KIND_CANCELLED: EventKind
@@ -32,6 +33,7 @@ EVENT_KIND_FILTERED: EventKind
 EVENT_KIND_REDRIVEN: EventKind
 EVENT_KIND_SKIPPED: EventKind
 EVENT_KIND_RESCHEDULED: EventKind
+EVENT_KIND_REPLACED: EventKind
 
 class ListByKeyRequest(_message.Message):
     __slots__ = ("topic", "key", "pending_only", "count_only", "page_size", "page_token")

@@ -84,7 +84,7 @@ def _topic(request: Any) -> tuple[Resource, ...]:
 
 def _published(request: Any) -> tuple[Resource, ...]:
     """All topics of a batch; one with more than so many is refused by whoever reads it."""
-    names = request.topics[: limits.BATCH_TOPIC_COUNT_MAX]
+    names = list(getattr(request, "topics", ()))[: limits.BATCH_TOPIC_COUNT_MAX]
     if request.topic or not names:
         names.append(request.topic)
     return tuple(map(topic_resource, names))
@@ -156,6 +156,8 @@ def _damaged(request: Any) -> tuple[Resource, ...]:
 _KNOWN: Final = Rule(None, _nothing)
 LOOK_AT_TOPIC: Final = Rule(Operation.LOOK, _topic)
 """What a call needs beside its own permission where it tells whether a topic is there."""
+REPLACE: Final = Rule(Operation.CANCEL, _published)
+"""What publishing needs beside its own permission where pending messages may be replaced."""
 _PRODUCER: Final = "hourwheel.v1.ProducerService."
 _CONSUMER: Final = "hourwheel.v1.ConsumerService."
 _ADMIN: Final = "hourwheel.v1.AdminService."

@@ -15,11 +15,14 @@ from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c_each, split
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.formats.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC
+from hourwheel.outcomes import IfPending
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.config.model import LimitsSection
 from timewheel.levels import DAY_MS
 
+_CLIENT_FLAGS: Final = int(Flag.RELATIVE_DUE) | int(Flag.DEDUP_KEYS)
+"""As a plain number: "~" of a Flag would drop unknown bits."""
 _GENES: Final = (GENE_NONE, GENE_SPARSE)
 _KEYS_FIELD: Final = 0x12
 """Number and wire type of `MessageMeta.keys`; behind it, in one byte, stands its length."""
@@ -61,6 +64,7 @@ def check_batch(raw: bytes, allowed: LimitsSection, *, now_ms: int, horizon_ms: 
         )
     _refuse_forged(batch)
     _check_due_times(batch, now_ms, horizon_ms)
+    _check_dedup_keys(batch)
     _check_messages(batch, raw, allowed)
     return batch
 
@@ -71,7 +75,7 @@ def _refuse_forged(batch: RecordBatch) -> None:
     stamped = header.offset | header.base_sequence | header.store_ms | header.flushed_end_offset
     if stamped or header.epoch or batch.topic_queue.any():
         raise errors.InvalidBatch("a field is set that only the node may set")
-    if header.flags & ~int(Flag.RELATIVE_DUE):  # "~" of a Flag would drop unknown bits
+    if header.flags & ~_CLIENT_FLAGS:
         raise errors.InvalidBatch("a flag is set that clients may not set", flags=header.flags)
     if header.gene_kind not in _GENES:
         raise errors.InvalidBatch("an unknown kind of tag gene", gene_kind=header.gene_kind)
@@ -81,6 +85,23 @@ def _refuse_forged(batch: RecordBatch) -> None:
         raise errors.InvalidBatch(
             "the producer's sequence is too large", producer_sequence=header.producer_sequence
         )
+
+
+def replaces(batch: RecordBatch) -> bool:
+    """Whether pending messages may be replaced by some of a batch that passed."""
+    if not batch.header.flags & Flag.DEDUP_KEYS:
+        return False
+    return bool((batch.dedup.if_pending == IfPending.REPLACE).any())
+
+
+def _check_dedup_keys(batch: RecordBatch) -> None:
+    if batch.header.flags & Flag.DEDUP_KEYS:
+        unknown = batch.dedup.if_pending > max(IfPending)
+        if unknown.any():
+            index = int(np.argmax(unknown))
+            raise errors.InvalidBatch(
+                f"message {index}: if_pending is 0 to {int(max(IfPending))}", index=index
+            )
 
 
 def _check_due_times(batch: RecordBatch, now_ms: int, horizon_ms: int) -> None:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.formats import meta as metas
+from hourwheel.formats.dedup_key import DedupKey, make_dedup_key
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
+from hourwheel.outcomes import IfPending
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1.broker_pb2 import (
     CancelRequest,
@@ -23,6 +25,8 @@ from hourwheel.v1.broker_pb2 import (
     RescheduleRequest,
     RescheduleResponse,
 )
+from node.access.control import AccessControl
+from node.access.permissions import REPLACE
 from node.api.batches import beyond_horizon
 from node.api.calls import CallContext
 from node.api.checks import check_topic
@@ -30,6 +34,7 @@ from node.api.quota_gate import QuotaGate
 from node.config.model import LimitsSection
 from node.contracts.broker import EnginePort, IncomingMessages
 from node.contracts.message_topics import check_count, ids_of
+from node.contracts.publishing import PublishedOne
 
 PUBLISH_COUNT_MAX: Final = 1_000
 """Messages of one Publish call; more at once go as record batches."""
@@ -39,9 +44,15 @@ class Producer:
     """Checks what comes in and hands it to the engine."""
 
     def __init__(
-        self, engine: EnginePort, allowed: LimitsSection, horizon_ms: int, quotas: QuotaGate
+        self,
+        engine: EnginePort,
+        access: AccessControl,
+        allowed: LimitsSection,
+        horizon_ms: int,
+        quotas: QuotaGate,
     ) -> None:
         """`horizon_ms`: how far ahead a message may be scheduled."""
+        self._access = access
         self._quotas = quotas
         self._engine = engine
         self._allowed = allowed
@@ -60,6 +71,11 @@ class Producer:
                 count_max=PUBLISH_COUNT_MAX,
             )
         incoming = self.read(topic, messages)
+        if any(one.dedup_key or one.if_pending for one in messages):
+            dedup = _dedup_keys(messages)
+            if any(one.if_pending == IfPending.REPLACE for one in dedup):
+                self._access.check(REPLACE, request)
+            incoming = incoming._replace(dedup=dedup)
         if request.HasField("producer"):
             producer_id, first_sequence = _producer(request)
             incoming = incoming._replace(producer_id=producer_id, producer_sequence=first_sequence)
@@ -67,13 +83,13 @@ class Producer:
             accepted = await self._publish_within_quota(incoming)
         else:
             accepted = await self._engine.publish_messages(incoming)
-        response = PublishResponse()
+        response = PublishResponse(knows_dedup_keys=True)
         add = response.messages.add
-        for message_id_text, due in accepted:
-            add(message_id=message_id_text, due_ms=due)
+        for text, due, outcome, pending_id in accepted:
+            add(message_id=text, due_ms=due, dedup_outcome=outcome, pending_message_id=pending_id)
         return response
 
-    async def _publish_within_quota(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
+    async def _publish_within_quota(self, incoming: IncomingMessages) -> list[PublishedOne]:
         size = sum(map(len, incoming.bodies)) + sum(map(len, incoming.metas))
         instants = partial(np.array, incoming.due_ms, np.int64)
         with self._quotas.publishing(len(incoming.due_ms), size, instants):
@@ -164,6 +180,17 @@ class Producer:
         return RescheduleResponse(
             outcomes=found["outcome"].tolist(), due_ms=found["due_ms"].tolist()
         )
+
+
+def _dedup_keys(messages: Iterable[OutgoingMessage]) -> list[DedupKey]:
+    """The dedup key of each message; an error names the index."""
+    found: list[DedupKey] = []
+    try:
+        found.extend(make_dedup_key(one.dedup_key, one.if_pending) for one in messages)
+    except errors.HourwheelError as error:
+        error.params.setdefault("index", str(len(found)))
+        raise
+    return found
 
 
 def _keys_of(request: CancelRequest | RescheduleRequest) -> list[bytes]:

@@ -18,7 +18,9 @@ from hourwheel.filter_language.wire import gene_to_wire
 from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.transport.reads import begin_read
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
-from node.api.batches import check_batch
+from node.access.control import AccessControl
+from node.access.permissions import REPLACE
+from node.api.batches import check_batch, replaces
 from node.api.calls import CallContext, Calls, Context, Refusal
 from node.api.checks import check_topic
 from node.api.quota_gate import QuotaGate
@@ -46,6 +48,7 @@ class PublishStreams:
         self,
         calls: Calls,
         engine: EnginePort,
+        access: AccessControl,
         allowed: LimitsSection,
         horizon_ms: int,
         quotas: QuotaGate,
@@ -53,7 +56,7 @@ class PublishStreams:
         """`horizon_ms`: how far ahead a message may be scheduled."""
         self._quotas = quotas
         self._calls = calls
-        self._engine = engine
+        self._engine, self._access = engine, access
         self._allowed = allowed
         self._horizon_ms = horizon_ms
         self._attempt = calls.attempt(
@@ -159,6 +162,8 @@ class PublishStreams:
             now_ms=self._engine.now_ms(),
             horizon_ms=self._horizon_ms,
         )
+        if replaces(batch):
+            self._access.check(REPLACE, request)
         if self._quotas.is_on:
             result = await self._publish_within_quota(request, topics, batch)
         else:
@@ -174,6 +179,10 @@ class PublishStreams:
             expected_gene=None if expected is None else gene_to_wire(expected),
             topic_count_max=limits.BATCH_TOPIC_COUNT_MAX,
         )
+        if result.deduped is not None:
+            published.dedup_ordinals.extend(result.deduped.ordinals.tolist())
+            published.dedup_outcomes.extend(result.deduped.outcomes.tolist())
+            published.dedup_message_ids = result.deduped.ids.tobytes()
         return PublishStreamResponse(published=published)
 
     async def _accept(

@@ -206,9 +206,9 @@ class ApiServer:
         )
         gate = RequestGate(allowed.request_wait_ms)
         streams = self._streams = PublishStreams(
-            calls, parts.engine, allowed, horizon_ms, self._quotas
+            calls, parts.engine, access, allowed, horizon_ms, self._quotas
         )
-        producer = Producer(parts.engine, allowed, horizon_ms, self._quotas)
+        producer = Producer(parts.engine, access, allowed, horizon_ms, self._quotas)
         consumer = Consumer(parts.engine, self._admission, access)
         self._add_sessions(calls, producer, consumer, streams)
         self._servicers: tuple[tuple[ServiceDescriptor, object], ...] = (

@@ -52,6 +52,7 @@ from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.message_topics import MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.publishing import PublishedOne
 from node.contracts.recurring import RecurrencePort
 from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
@@ -354,7 +355,7 @@ class Engine:
         master = self._master
         return await master.answer(master.publishing.publish_joined(topics, batch))
 
-    async def publish_messages(self, incoming: broker.IncomingMessages) -> list[tuple[str, int]]:
+    async def publish_messages(self, incoming: broker.IncomingMessages) -> list[PublishedOne]:
         """See EnginePort."""
         master = self._master
         return await master.answer(master.publishing.publish_messages(incoming))

@@ -32,7 +32,9 @@ SLICE_S: Final = 0.003
 EVENTS_MAX: Final = 500
 _WAITING_MAX: Final = 16
 """Pages that wait for their turn; each takes `PAGE_S`, or a little more."""
-_VERSION: Final = b"\x01"
+_NAME_BYTES: Final = 24
+"""Of a dedup key in a token: three numbers."""
+_VERSION: Final = b"\x02"
 _HASH_BYTES: Final = 8
 
 
@@ -129,7 +131,9 @@ class HistoryQuery:
         return "" if topic is None else topic.name
 
     def _pack(self, of: MessageId, topic: str, trail: Trail) -> bytes:
+        name = np.frombuffer(trail.name.ljust(_NAME_BYTES, b"\0"), "<i8").tolist()
         numbers = [
+            *(len(trail.name), *name),
             *(trail.offset, trail.is_complete, trail.due_ms, trail.store_ms, trail.topic_id),
             *(len(trail.places), len(trail.waiting), len(trail.seen)),
             *(
@@ -151,6 +155,8 @@ class HistoryQuery:
                 "this is no page token of this message's history", field="page_token"
             )
         numbers: list[int] = np.frombuffer(body[len(head) :], "<i8").tolist()
+        name_bytes, words, numbers = numbers[0], numbers[1:4], numbers[4:]
+        name = np.array(words, "<i8").tobytes()[:name_bytes]
         offset, is_complete, due_ms, store_ms, topic_id = numbers[:5]
         place_count, waiting_count, seen_count = numbers[5:8]
         rows = iter(numbers[8:])
@@ -163,6 +169,7 @@ class HistoryQuery:
             [Place(*row) for row in take(place_count, len(Place._fields))],
             [Waiting(*row) for row in take(waiting_count, len(Waiting._fields))],
             {(row[0], row[1], row[2]) for row in take(seen_count, 3)},
+            name,
         )
 
     def _hash(self, raw: bytes) -> bytes:

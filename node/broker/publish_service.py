@@ -11,6 +11,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
+from node.broker import dedup_answers
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
 from node.broker.job_runner import Background
@@ -18,6 +19,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
+from node.contracts.publishing import PublishedOne
 from node.shard.deduplication import Published, PublishResults
 from storage.views.catalog_items import Topic
 
@@ -74,6 +76,8 @@ class PublishService:
         _check_kind(batch)
         await self._configurator.settle_topic(topic)
         self.admit()
+        if batch.header.flags & Flag.DEDUP_KEYS:
+            dedup_answers.check_room(self._shard.views, batch.header.count)
         now_ms = self._serving.now_ms()
         due_ms = resolve_due(batch, now_ms, self.horizon_ms)
         found = self._configurator.topic_to_publish(topic, now_ms=now_ms)
@@ -100,6 +104,8 @@ class PublishService:
         for name, _ in topics:
             await self._configurator.settle_topic(name)
         self.admit()
+        if batch.header.flags & Flag.DEDUP_KEYS:
+            dedup_answers.check_room(self._shard.views, batch.header.count)
         now_ms = self._serving.now_ms()
         due_ms = resolve_due(batch, now_ms, self.horizon_ms)
         found = [self._configurator.topic_to_publish(name, now_ms=now_ms) for name, _ in topics]
@@ -146,7 +152,7 @@ class PublishService:
         if published.duplicate:
             self._stats.duplicates += published.count
         else:
-            self._stats.published += published.count
+            dedup_answers.count(self._stats, published)
         return PublishedBatchResult(
             self._shard.shard_id,
             published.epoch,
@@ -154,12 +160,15 @@ class PublishService:
             published.count,
             published.store_ms,
             published.duplicate,
+            deduped=dedup_answers.ids_of(self._shard, published.deduped),
         )
 
-    async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
+    async def publish_messages(self, incoming: IncomingMessages) -> list[PublishedOne]:
         """See EnginePort."""
         await self._configurator.settle_topic(incoming.topic)
         self.admit()
+        if incoming.dedup is not None:
+            dedup_answers.check_room(self._shard.views, len(incoming.dedup))
         check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
         topic = self._configurator.topic_to_publish(incoming.topic)
         queues = queues_of_few(
@@ -178,11 +187,15 @@ class PublishService:
             numbers = np.arange(len(due_ms), dtype=np.uint64) + np.uint64(published.base_sequence)
             due_ms = self._shard.views.sequences.read_many(numbers)[0].tolist()
         else:
-            self._stats.published += len(due_ms)
+            dedup_answers.count(self._stats, published._replace(count=len(due_ms)))
         prefix, base = f"{self._shard.shard_id:08x}{published.epoch:08x}", published.base_sequence
-        return [
-            (f"{prefix}{base + ordinal:016x}{due:016x}", due) for ordinal, due in enumerate(due_ms)
+        found = [
+            PublishedOne(f"{prefix}{base + ordinal:016x}{due:016x}", due)
+            for ordinal, due in enumerate(due_ms)
         ]
+        if len(published.deduped):
+            dedup_answers.tell(found, dedup_answers.ids_of(self._shard, published.deduped))
+        return found
 
     async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
         """See EnginePort."""

@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.errors import HourwheelError
+from hourwheel.formats.dedup_key import NO_DEDUP_KEY, DedupKey
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC
 from node.contracts.broker import IncomingMessages
 from node.replica.mastership import Mastership, Proposer
 from node.shard.apply import ApplyResult
+from node.shard.deduplication import result_of_call
 
 AppendRows: TypeAlias = Callable[[NDArray[Any], Proposer[Any]], None]
 
@@ -89,6 +91,10 @@ class Merge:
         metas = list(joined([one.metas for one in requests]))
         genes = list(joined([one.tag_genes for one in requests]))
         key_hashes = list(joined([one.key_hashes for one in requests]))
+        dedup: list[DedupKey] | None = None
+        if any(one.dedup is not None for one in requests):
+            each = [one.dedup or [NO_DEDUP_KEY] * len(one.bodies) for one in requests]
+            dedup = list(joined(each))
         return RecordBatch(
             build_publish(
                 list(joined([one.due_ms for one in requests])),
@@ -99,6 +105,7 @@ class Merge:
                 topic_queues=self._queues,
                 message_producers=self._message_producers(),
                 gene_spec=GENE_SPEC_OF_TOPIC,
+                dedup=dedup,
             )
         )
 
@@ -151,10 +158,10 @@ class MergedProposer:
     def answer(self, applied: ApplyResult, error: HourwheelError | None) -> None:
         """Tell each caller the result of its own messages."""
         results = applied if isinstance(applied, dict) else {}
-        for future, first, _ in self._callers:
+        for future, first, count in self._callers:
             if future.done():
                 continue
-            result = error if error is not None else results[first]
+            result = error if error is not None else result_of_call(results, first, count)
             if isinstance(result, HourwheelError):
                 future.set_exception(result)
             else:

@@ -36,6 +36,7 @@ from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import TopicsPort
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.publishing import DedupedIds, DedupKeys, PublishedOne
 from node.contracts.recurring import RecurringPort
 from node.contracts.rescheduling import ReschedulePort
 from node.contracts.transactions import TransactionPort
@@ -60,6 +61,7 @@ class IncomingMessages(NamedTuple):
     """0: no idempotence."""
     producer_sequence: int = 0
     """Of the first message; the others follow densely."""
+    dedup: DedupKeys = None
 
 
 @dataclass(slots=True)
@@ -74,6 +76,7 @@ class PublishedBatchResult:
     duplicate: bool
     expected_gene: GeneSpec | None = None
     """How the topic wants genes to be made, where those of this batch were made otherwise."""
+    deduped: DedupedIds | None = None
 
 
 class Attempt(NamedTuple):
@@ -356,8 +359,8 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, Protocol):
         """
         ...
 
-    async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
-        """Accept messages, together or not at all: (message id, due_ms) of each. As above."""
+    async def publish_messages(self, incoming: IncomingMessages) -> list[PublishedOne]:
+        """Accept messages, together or not at all. As above."""
         ...
 
     async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:

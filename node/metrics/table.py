@@ -173,6 +173,21 @@ FAMILIES: Final = (
         lambda it: it.stats.limited_polls,
     ),
     shard_counter(
+        "hourwheel_dedup_rejected_messages_total",
+        "Messages refused because a pending one had their dedup key.",
+        lambda it: it.stats.dedup_rejected,
+    ),
+    shard_counter(
+        "hourwheel_dedup_kept_messages_total",
+        "Messages not stored because the pending one with their dedup key stands for them.",
+        lambda it: it.stats.dedup_kept,
+    ),
+    shard_counter(
+        "hourwheel_dedup_replaced_messages_total",
+        "Pending messages replaced by a later one with their dedup key.",
+        lambda it: it.stats.dedup_replaced,
+    ),
+    shard_counter(
         "hourwheel_transactions_prepared_total",
         "Transactions prepared.",
         lambda it: it.stats.transactions_prepared,

@@ -20,7 +20,8 @@ from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
-from node.shard.deduplication import PublishResults, deduplicate, units_of
+from node.shard import pending_uniqueness
+from node.shard.deduplication import PublishResults, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
 from node.shard.named_messages import Named, look_up
 from node.shard.resolve_pieces import pieces_of
@@ -118,20 +119,38 @@ class Applier:
             found=header.base_sequence,
         )
         views.next_sequence += header.count
-        results, accepted = deduplicate(self.views, batch)
+        results, accepted = deduplicate(views, batch)
+        decided = pending_uniqueness.decide(views, batch, accepted)
+        if decided is not None:
+            if len(decided.outcomes):
+                results = with_deduped(views, batch, results, decided.outcomes)
+            if len(decided.refused):
+                accepted = np.ones(header.count, np.bool_) if accepted is None else accepted
+                accepted[decided.refused] = False
         if accepted is None or accepted.any():
             rows = rows_of_batch(batch, accepted)
             if rows is not None:
                 views.keys.insert(rows)
         if accepted is None:
-            self._store(units_of(self.views.catalog, batch), header.store_ms)
-            return results
-        states = np.full(header.count, SlotState.REJECTED, np.uint8)
-        if accepted.any():
-            units = pick(units_of(self.views.catalog, batch), accepted)
-            states[accepted] = self._schedule(units, header.store_ms)
-        views.sequences.append(batch.due_ms, states)
+            self._store(units_of(views.catalog, batch), header.store_ms)
+        else:
+            states = np.full(header.count, SlotState.REJECTED, np.uint8)
+            if accepted.any():
+                units = pick(units_of(views.catalog, batch), accepted)
+                states[accepted] = self._schedule(units, header.store_ms)
+            views.sequences.append(batch.due_ms, states)
+        if decided is not None:
+            views.dedup_keys.put(decided.rows)
+            self._bury(decided.replaced)
         return results
+
+    def _bury(self, sequences: NDArray[np.uint64]) -> None:
+        """Cancel pending messages, whose sequences ascend."""
+        views = self.views
+        if len(sequences):
+            views.tombstones.add(sequences)
+            views.counters.cancelled += len(sequences)
+            views.counters.pending -= len(sequences)
 
     def _append(self, topic_queue: int, units: Units) -> None:
         """Append to a queue; where there is no room, later and in this order."""
@@ -239,11 +258,8 @@ class Applier:
 
     def _take_back(self, named: Named) -> list[int]:
         """Cancel those of some messages that wait. Returns their sequences."""
-        views, chosen = self.views, sorted_unique(named.sequences[named.waiting])
-        if len(chosen):
-            views.tombstones.add(chosen)
-            views.counters.cancelled += len(chosen)
-            views.counters.pending -= len(chosen)
+        chosen = sorted_unique(named.sequences[named.waiting])
+        self._bury(chosen)
         return list(chosen.tolist())
 
     def _recur(self, batch: RecordBatch) -> bool:

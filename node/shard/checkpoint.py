@@ -26,6 +26,7 @@ from storage.log.commit_log import CommitLog
 from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues
 from storage.views.catalog import Catalog
+from storage.views.dedup_keys import DedupKeys, pack_parts
 from storage.views.key_index import KeyIndex, KeyState
 from storage.views.moved import Moved, pack_rows
 from storage.views.producer_state import ProducerStates
@@ -106,6 +107,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
         ),
         moved=Moved(manifest.moved),
         keys=KeyIndex.open(disk, place.under("keys"), identity, _key_state(manifest)),
+        dedup_keys=DedupKeys(manifest.dedup_keys),
         acks=AckStates(manifest.acks),
         producers=ProducerStates(manifest.producers),
         catalog=Catalog(
@@ -266,6 +268,7 @@ class CheckpointJob:
         self._transactions = views.transactions.capture()
         self.manifest.transactions_forgotten = views.transactions.forgotten_offset
         self._recurrences = views.recurrences.capture()
+        self._dedup_keys = views.dedup_keys.capture()
         self._old_runs = [run_state(run) for run in views.wheel.runs.all()]
         self._syncs: list[Callable[[], None]] = [
             *views.queues.begin_checkpoint(),
@@ -307,6 +310,7 @@ class CheckpointJob:
         self.manifest.moved = pack_rows(self._moved)
         self.manifest.transactions = self._transactions()
         self.manifest.recurrences = self._recurrences()
+        self.manifest.dedup_keys = pack_parts(self._dedup_keys)
         self._name(written)
         write_manifest(self._place, self.manifest)
 

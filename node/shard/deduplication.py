@@ -17,7 +17,7 @@ from hourwheel.outcomes import TransactionState
 from hourwheel.types import QUEUE_BITS, topic_of
 from node.shard.views import Views
 from storage.views.catalog import Catalog
-from storage.views.producer_state import Duplicate
+from storage.views.producer_state import NONE_DEDUPED, Deduped, Duplicate
 from storage.views.transactions import Transaction
 from storage.views.unit import UNIT, Units
 
@@ -30,6 +30,8 @@ class Published(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     store_ms: int
     duplicate: bool = False
+    deduped: Deduped = NONE_DEDUPED
+    """Of messages whose dedup key a pending message had, what became of them."""
 
 
 PublishResult: TypeAlias = Published | HourwheelError
@@ -66,7 +68,8 @@ def _check_producer(
     except (errors.OutOfOrderSequence, errors.UnknownProducer) as refusal:
         return refusal
     if isinstance(found, Duplicate):
-        return Published(found.epoch, found.base_sequence, count, found.store_ms, True)
+        known = Published(found.epoch, found.base_sequence, count, found.store_ms, True)
+        return known._replace(deduped=found.deduped)
     producers.record(producer_id, first, count, own.base_sequence, own.store_ms, own.epoch)
     return own
 
@@ -158,6 +161,48 @@ def _take_occurrences(views: Views, batch: RecordBatch) -> tuple[PublishResults,
         else:
             results[at] = errors.OutOfOrderSequence("this occurrence is not the next one")
     return results, None if accepted.all() else accepted
+
+
+def with_deduped(
+    views: Views, batch: RecordBatch, results: PublishResults, deduped: Deduped
+) -> PublishResults:
+    """The results with what became of messages with dedup keys, which producers are remembered by.
+
+    `deduped` is of the whole batch: each result gets the rows of its own messages.
+    """
+    header, found = batch.header, dict(results)
+    is_merged = header.flags & Flag.PER_MESSAGE_PRODUCER
+    for at, result in results.items():
+        if isinstance(result, HourwheelError) or result.duplicate:
+            continue
+        low, high = np.searchsorted(deduped["ordinal"], (at, at + result.count))
+        if low == high:
+            continue
+        rows = deduped[low:high].copy()
+        rows["ordinal"] -= np.uint32(at)
+        found[at] = result._replace(deduped=rows)
+        producer = int(batch.message_producers[0][at]) if is_merged else header.producer_id
+        if producer:
+            views.producers.note_deduped(result.base_sequence, rows)
+    return found
+
+
+def result_of_call(results: PublishResults, first: int, count: int) -> PublishResult:
+    """Of one call, whose `count` messages begin at the ordinal `first` of a merged batch.
+
+    Messages without a producer have a result each: nothing says that they came together.
+    """
+    result = results[first]
+    if isinstance(result, HourwheelError) or result.count >= count:
+        return result
+    parts: list[Deduped] = []
+    for ordinal in range(count):
+        one = results[first + ordinal]
+        if isinstance(one, Published) and len(one.deduped):
+            rows = one.deduped.copy()
+            rows["ordinal"] += np.uint32(ordinal)
+            parts.append(rows)
+    return result._replace(deduped=np.concatenate(parts)) if parts else result
 
 
 def genes_of(catalog: Catalog, batch: RecordBatch) -> NDArray[np.uint64]:

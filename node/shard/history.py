@@ -1,6 +1,6 @@
 """What became of a message, read from the log: each of its events with its time. Pure.
 
-    PUBLISH --> CANCEL
+    PUBLISH --> CANCEL, or a PUBLISH that replaces it
             --> RESCHEDULE, any number of times
             --> DISPATCH, or at once --> entry of a queue --> RESOLVE, for each group
                                               ^                  | retry: waits in the wheel
@@ -23,12 +23,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hourwheel.formats.record_batch import Flag, Header, Kind, Outcome, RecordBatch
-from hourwheel.outcomes import EventKind
+from hourwheel.outcomes import EventKind, IfPending
 from hourwheel.types import QUEUE_BITS, Key
 from node.shard.apply import REDRIVEN_ATTEMPT
 from node.shard.shard import Shard
 from node.shard.topic_search import find_publish_header
 from storage.log.header_walk import walk_headers
+from storage.views.dedup_keys import pack_names
 from storage.views.sequence_index import SlotState
 
 LEAD_MS: Final = 10_000
@@ -98,6 +99,8 @@ class Trail:
     waiting: list[Waiting] = field(default_factory=list)
     seen: set[tuple[int, int, int]] = field(default_factory=set)
     """(topic_queue, position, group) that are told."""
+    name: bytes = b""
+    """Its dedup key, as in `storage.views.dedup_keys`; empty: it has none."""
 
 
 def find_publish(shard: Shard, sequence: int) -> Iterator[RecordBatch | None]:
@@ -117,6 +120,7 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
     trail = Trail(
         *(sequence, due_ms, header.store_ms, topic_queue >> QUEUE_BITS),
         header.offset + header.total_bytes,
+        name=_name_at(batch, at),
     )
     numbers = np.array([sequence], np.uint64)
     slot = int(views.sequences.read_many(numbers)[1][0])
@@ -136,6 +140,9 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
         first = Waiting(0, topic_queue, due_ms, 1, header.store_ms)
         return trail, events + history.enter(first, header.store_ms)
     trail.waiting.append(Waiting(0, topic_queue, due_ms, 1, header.store_ms))
+    replaced = history.replaced_by(batch, at + 1)
+    if replaced:
+        return trail, events + replaced
     if history.was_never_moved():
         trail.offset = max(trail.offset, shard.log.find_offset_before(due_ms - LEAD_MS))
     return trail, events
@@ -218,10 +225,32 @@ class History:
             if is_named.any():
                 trail.waiting.clear()
                 return [Event(EventKind.CANCELLED, header.store_ms)]
+        if header.kind == Kind.PUBLISH and header.flags & _DEDUP_KEYS:
+            return self.replaced_by(self._shard.log.read_batch(header.offset), 0)
         if header.kind == Kind.RESCHEDULE and any(not one.group_id for one in trail.waiting):
             return self._moved(self._shard.log.read_batch(header.offset))
         if header.kind == Kind.RESOLVE and trail.places:
             return self._resolved(self._shard.log.read_batch(header.offset))
+        return []
+
+    def replaced_by(self, batch: RecordBatch, first: int) -> list[Event]:
+        """The event that a message of a batch, from an ordinal on, took the place of this one.
+
+        While this one is pending no other has its dedup key: the first that is stored and has it
+        has replaced it.
+        """
+        trail = self.trail
+        is_pending = any(not one.group_id for one in trail.waiting)
+        if not trail.name or not self._is_cancelled or not is_pending:
+            return []
+        if not batch.header.flags & _DEDUP_KEYS:
+            return []
+        for at in np.flatnonzero(batch.dedup.if_pending == IfPending.REPLACE).tolist():
+            if at >= first and _name_at(batch, at) == trail.name:
+                numbers = np.array([batch.header.base_sequence + at], np.uint64)
+                if int(self._views.sequences.read_many(numbers)[1][0]) != SlotState.REJECTED:
+                    trail.waiting.clear()
+                    return [Event(EventKind.REPLACED, batch.header.store_ms)]
         return []
 
     def _moved(self, batch: RecordBatch) -> list[Event]:
@@ -337,6 +366,15 @@ class History:
         return [event]
 
 
+def _name_at(batch: RecordBatch, at: int) -> bytes:
+    """The dedup key of a message of a batch; empty: it has none."""
+    if not batch.header.flags & _DEDUP_KEYS or not batch.dedup.if_pending[at]:
+        return b""
+    keys, one = batch.dedup, slice(at, at + 1)
+    return pack_names(batch.topic_queue[one] >> QUEUE_BITS, keys.high[one], keys.low[one])[0]
+
+
+_DEDUP_KEYS: Final = int(Flag.DEDUP_KEYS)
 KINDS: Final[dict[int, EventKind]] = {
     Outcome.ACK: EventKind.ACKED,
     Outcome.RETRY: EventKind.RETRIED,

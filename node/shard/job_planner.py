@@ -22,6 +22,7 @@ from node.shard.checkpoint import (
     run_state,
     write_manifest,
 )
+from node.shard.dedup_sweep import DedupSweep
 from node.shard.key_jobs import KeyJobs, KeyMerge, KeyRebuild
 from node.shard.moved_sweep import MovedSweep
 from node.shard.tombstone_sweep import TombstoneSweep
@@ -158,6 +159,7 @@ class Maintenance:
         self._settlings = 0
         self._tombstone_sweep = TombstoneSweep(views)
         self._moved_sweep = MovedSweep(views)
+        self._dedup_sweep = DedupSweep(views)
         self._key_jobs = KeyJobs(place, views, log)
         self._log_floor = 0
         """Nothing points below it into the log, but what a restart needs; as of the last plan."""
@@ -223,7 +225,8 @@ class Maintenance:
         Of ten thousand queues that have changed each costs tens of microseconds, and of cancelled
         messages each page some milliseconds.
         """
-        if self._tombstone_sweep.step() or self._moved_sweep.step():
+        sweeps = (self._tombstone_sweep, self._moved_sweep, self._dedup_sweep)
+        if any(sweep.step() for sweep in sweeps):
             return False
         self._settlings += 1
         is_enough = self._settlings >= _SETTLINGS_MAX  # where they change as fast as that
@@ -393,6 +396,7 @@ class Maintenance:
             self.checkpoint_ms = now_ms
             self._tombstone_sweep.begin()
             self._moved_sweep.begin()
+            self._dedup_sweep.begin()
             views = self._views
             for view in (views.tombstones, views.keys, views.queues, views.sequences):
                 works += view.end_checkpoint()

@@ -15,6 +15,7 @@ from hourwheel.types import Key
 from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues
 from storage.views.catalog import Catalog
+from storage.views.dedup_keys import DedupKeys
 from storage.views.key_index import KeyIndex
 from storage.views.moved import Moved, are_above
 from storage.views.producer_state import ProducerStates
@@ -29,7 +30,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 7
+FEATURE_LEVEL: Final = 8
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -41,6 +42,8 @@ TRANSACTION_LEVEL: Final = 6
 """From this level on there are transactions: PREPARE, TRANSACT, and PUBLISH with TRANSACTION."""
 RECURRENCE_LEVEL: Final = 7
 """From this level on there are RECURRENCE records, and occurrences."""
+DEDUP_LEVEL: Final = 8
+"""From this level on messages may have dedup keys."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -76,6 +79,7 @@ class Views:
     moved: Moved
     keys: KeyIndex
     """Nothing is decided by it as records are applied: it is in no digest."""
+    dedup_keys: DedupKeys
     acks: AckStates
     producers: ProducerStates
     catalog: Catalog
@@ -165,6 +169,15 @@ class Views:
         found &= states == SlotState.WHEEL
         return found
 
+    def are_pending(self, sequences: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """bool[n]: of which messages the first release is still to come."""
+        due, states = self.sequences.read_many(sequences)
+        moved = self.moved.find(sequences)
+        current = np.where(moved.are_moved, moved.due_ms, due)
+        found: NDArray[np.bool_] = are_above(sequences, current, self.cursor.key)
+        found &= (states == SlotState.WHEEL) & ~self.tombstones.contains(sequences)
+        return found
+
     def are_live(self, units: Units) -> NDArray[np.bool_]:
         """bool[n]: which units of the wheel, all above the cursor, are not dead.
 
@@ -234,6 +247,7 @@ class Views:
         self.sequences.digest_into(hasher, self.sequence_floor, self.are_ahead)
         self.tombstones.digest_into(hasher, self.are_known)
         self.moved.digest_into(hasher, self.cursor.key)
+        self.dedup_keys.digest_into(hasher, self.are_pending)
         for view in (
             *(self.acks, self.producers, self.catalog, self.transactions, self.recurrences),
         ):

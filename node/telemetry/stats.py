@@ -67,6 +67,12 @@ class EngineStats:
     """Messages published by recurrences."""
     occurrences_skipped: int = 0
     """How often occurrences were left out, one or several together: an outage had delayed them."""
+    dedup_rejected: int = 0
+    """Messages refused because a pending one had their dedup key."""
+    dedup_kept: int = 0
+    """Messages that were not stored because the pending one stands for them."""
+    dedup_replaced: int = 0
+    """Pending messages that a later one with their dedup key has replaced."""
     groups_expired: int = 0
     """Unused groups that were deleted because nobody uses them."""
     topics_expired: int = 0

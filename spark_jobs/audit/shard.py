@@ -29,7 +29,7 @@ from spark_jobs.audit.checks.structure import (
     node_of,
     start_findings,
 )
-from spark_jobs.audit.checks.trimmed_requests import rejected_firsts
+from spark_jobs.audit.checks.trimmed_requests import rejected_among, rejected_firsts
 from spark_jobs.audit.facts.findings import CheckOutcome, Finding, FindingSet
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX
 from spark_jobs.audit.facts.occurrences import follow_recurrences
@@ -37,6 +37,7 @@ from spark_jobs.audit.facts.records import DISPATCH
 from spark_jobs.audit.facts.requests import RejectedRanges, Request
 from spark_jobs.audit.facts.scan import LogFacts, ScanPart
 from spark_jobs.audit.facts.transactions import follow
+from spark_jobs.audit.facts.uniqueness import Known, play, with_refused
 from spark_jobs.audit.steps import ScanTask, ledger_of, scan_range
 from spark_jobs.logs.block_table import Damage
 from spark_jobs.logs.ranges import SegmentRange, plan_ranges
@@ -389,7 +390,9 @@ def make_ledger(state: ShardState) -> None:
     if not state.rejected.is_certain:
         reason = "some producers' requests come in an order that does not tell which are rejected"
         state.note("ledger", "request-order", reason)
-    state.plan = _plan(state)
+    unique = play(facts.dedups, _known(state), _look_up_of(state))
+    state.rejected = with_refused(state.rejected, unique.refused)
+    state.plan = _plan(state, unique.replaced)
     count = len(state.plan.bucket_edges) + 1
     state.shared_plan = state.runner.share(state.plan)
     state.spread = state.runner.spread(partial(ledger_of, state.shared_plan), state.ranges, count)
@@ -445,10 +448,39 @@ def _note_ledger(state: ShardState) -> None:
         state.note("ledger", "log-trimmed", reason)
 
 
-def _plan(state: ShardState) -> LedgerPlan:
+def _known(state: ShardState) -> Known:
+    """What decides about dedup keys."""
+    born, died = state.line.lives()
+    return Known(
+        state.dispatch,
+        _in_order(state.facts.cancels),
+        _moves_in_order(state.facts.moves),
+        state.rejected,
+        born,
+        died,
+        state.facts.levels,
+        state.is_whole,
+    )
+
+
+def _look_up_of(state: ShardState) -> Callable[[Array], set[int]] | None:
+    """What the nodes took for no messages, where the log cannot tell."""
+    return None if state.is_whole else partial(rejected_among, state.copies)
+
+
+def _in_order(cancels: Array) -> Array:
+    found: Array = cancels[np.lexsort((cancels["offset"], cancels["sequence"]))]
+    return found
+
+
+def _moves_in_order(moves: Array) -> Array:
+    found: Array = moves[np.lexsort((moves["row"], moves["offset"], moves["sequence"]))]
+    return found
+
+
+def _plan(state: ShardState, replaced: Array) -> LedgerPlan:
     facts = state.facts
-    cancels = facts.cancels
-    cancels = cancels[np.lexsort((cancels["offset"], cancels["sequence"]))]
+    cancels = _in_order(np.concatenate((facts.cancels, replaced)))
     born, died = state.line.lives()
     epochs = [(one.next_sequence, one.epoch) for one in facts.epoch_starts]
     if not state.is_whole and facts.first is not None:
@@ -471,9 +503,7 @@ def _plan(state: ShardState) -> LedgerPlan:
         state.options.late_ms_max,
         _last_store_ms(state),
         _indexes(state),
-        facts.moves[
-            np.lexsort((facts.moves["row"], facts.moves["offset"], facts.moves["sequence"]))
-        ],
+        _moves_in_order(facts.moves),
     )
 
 

@@ -41,6 +41,7 @@ assert Header._fields == HEADER.names
 DIGEST_BYTES: Final = 16
 _PUBLISH: Final = int(Kind.PUBLISH)
 _PER_MESSAGE: Final = int(Flag.PER_MESSAGE_PRODUCER)
+_DEDUP: Final = int(Flag.DEDUP_KEYS)
 KINDS: Final = frozenset(map(int, Kind))
 
 Ints = NDArray[np.int64]
@@ -256,6 +257,16 @@ class MessageTable:
             found[own] = self._gather(at, "<u8")[own]
         return found
 
+    def dedup(self, eighths: int, dtype: str) -> Array:
+        """A column of dedup keys, behind `eighths` bytes a message of these; 0 without them."""
+        has_keys = (self._headers["flags"] & _DEDUP) != 0
+        start = self._at + HEADER_BYTES + self._headers["stamped_bytes"]
+        before = (np.where(self._wide, 44, 28) * self._counts + 7) & ~7
+        # Without such a column: any bytes, of the piece's beginning; they are not used.
+        at = np.where(has_keys, start + before + eighths * self._counts, 0)
+        found: Array = np.where(np.repeat(has_keys, self._counts), self._gather(at, dtype), 0)
+        return found.astype(dtype)
+
     def blob_at(self) -> Array:
         """int64[n]: byte of `BlockTable.raw` at which each message's meta begins; then its body."""
         headers = self._headers
@@ -290,6 +301,9 @@ MESSAGE_COLUMNS: Final[dict[str, Callable[[MessageTable], Array]]] = {
     "crc": lambda it: it.payload(16, "<u4", 32),
     "body_len": lambda it: it.payload(20, "<u4", 36),
     "meta_len": lambda it: it.payload(24, "<u4", 40),
+    "dedup_high": lambda it: it.dedup(0, "<u8"),
+    "dedup_low": lambda it: it.dedup(8, "<u8"),
+    "if_pending": lambda it: it.dedup(16, "<u1"),
     "blob_at": MessageTable.blob_at,
 }
 """Name -> how it is made. Each is array[n] of the width that the record batch gives it; `offset` is

@@ -55,6 +55,7 @@ _CRC_AT: Final = HEADER_BYTES - 4
 _ROW_BYTES: Final = {int(kind): dtype.itemsize for kind, dtype in ROWS.items()}
 _PUBLISH: Final = int(Kind.PUBLISH)
 _WIDE: Final = int(Flag.PER_MESSAGE_PRODUCER)
+_DEDUP: Final = int(Flag.DEDUP_KEYS)
 _MAGIC: Final = record_batch.MAGIC
 _VERSION: Final = record_batch.VERSION
 
@@ -248,7 +249,9 @@ def _misfits(table: BlockTable) -> Iterator[tuple[NDArray[np.bool_], str]]:
     stamped, columns = headers["stamped_bytes"], headers["column_bytes"]
     is_publish = kind == _PUBLISH
     per_message = np.where(headers["flags"] & _WIDE, 44, 28)
-    fits = (count > 0) & (stamped == _pad8(12 * count)) & (columns == _pad8(per_message * count))
+    dedup = np.where(headers["flags"] & _DEDUP, _pad8(17 * count), 0)
+    wanted = _pad8(per_message * count) + dedup
+    fits = (count > 0) & (stamped == _pad8(12 * count)) & (columns == wanted)
     yield is_publish & ~fits, "columns do not fit the count"
     row_bytes = np.zeros(256, np.int64)
     for number, size in _ROW_BYTES.items():

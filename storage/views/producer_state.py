@@ -24,12 +24,18 @@ memory of tuples, is no work for the garbage collector, and can be captured by c
       16     8  store_ms        i64
       24     4  count           u32
       28     4  epoch           u32
+
+Of a batch with messages whose dedup key a pending message had, what became of these is remembered
+with it, as rows of `DEDUPED`: a batch that is sent again gets the first answer.
 """
 
 from collections.abc import Callable, Iterable
 from enum import Enum
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
@@ -43,6 +49,14 @@ _STORE_MS: Final = Struct("<q")
 _STORE_MS_FROM_END: Final = 16
 _KEPT_BYTES: Final = _BATCH_BYTES * (PRODUCER_BATCHES_REMEMBERED - 1)
 """How much of the old memory stays when a batch comes to it."""
+
+
+DEDUPED: Final = np.dtype([("ordinal", "<u4"), ("outcome", "<u4"), ("sequence", "<u8")])
+"""A message of a batch whose dedup key a pending message had, that one's sequence, and what became
+of it: a `DedupOutcome`."""
+Deduped = NDArray[Any]
+"""Structured array[n] of `DEDUPED`, by ordinal."""
+NONE_DEDUPED: Final[Deduped] = np.empty(0, DEDUPED)
 
 
 class New(Enum):
@@ -61,6 +75,8 @@ class Duplicate(NamedTuple):
     base_sequence: int
     store_ms: int
     epoch: int
+    deduped: Deduped = NONE_DEDUPED
+    """What it answered of dedup keys, by ordinals of this copy."""
 
 
 class _Batch(NamedTuple):
@@ -112,6 +128,10 @@ class ProducerStates:
         """Take up the state of a checkpoint."""
         self._producers: dict[int, bytes] = {}
         """producer_id -> its packed batches, at least one."""
+        self._deduped: dict[int, bytes] = {}
+        """base_sequence of a remembered batch -> its rows of DEDUPED, at least one."""
+        self.deduped_bytes = 0
+        """Of these."""
         for each in state:
             errors.invariant(
                 each.producer_id > 0
@@ -130,6 +150,10 @@ class ProducerStates:
                 )
                 for batch in each.batches
             )
+            for batch in each.batches:
+                if batch.deduped:
+                    self._deduped[batch.base_sequence] = batch.deduped
+                    self.deduped_bytes += len(batch.deduped)
 
     def __len__(self) -> int:
         """How many producers are known."""
@@ -146,6 +170,8 @@ class ProducerStates:
             return NEW
         packed = self._producers.get(producer_id)
         found = _classify(packed, first_sequence, count)
+        if isinstance(found, Duplicate) and self._deduped:
+            return self._with_deduped(found, _base_of(packed or b"", first_sequence), count)
         if found is not None:
             return found
         if packed is None:
@@ -155,6 +181,25 @@ class ProducerStates:
             first_sequence=first_sequence,
             expected_sequence=_last(packed).end_sequence,
         )
+
+    def _with_deduped(self, found: Duplicate, base_sequence: int, count: int) -> Duplicate:
+        """With what the first copy, of the batch that begins there, answered of dedup keys."""
+        rows = np.frombuffer(self._deduped.get(base_sequence, b""), DEDUPED)
+        skipped = found.base_sequence - base_sequence
+        chosen = (rows["ordinal"] >= skipped) & (rows["ordinal"] < skipped + count)
+        rows = rows[chosen].copy()
+        rows["ordinal"] -= np.uint32(skipped)
+        return found._replace(deduped=rows)
+
+    def note_deduped(self, base_sequence: int, deduped: Deduped) -> None:
+        """Remember what was answered of dedup keys with the batch that was just recorded."""
+        if len(deduped):
+            self._deduped[base_sequence] = deduped.tobytes()
+            self.deduped_bytes += deduped.nbytes
+
+    def _forget_deduped(self, base_sequences: Iterable[int]) -> None:
+        for base_sequence in base_sequences:
+            self.deduped_bytes -= len(self._deduped.pop(base_sequence, b""))
 
     def record(
         self,
@@ -176,6 +221,8 @@ class ProducerStates:
             first_sequence=first_sequence,
         )
         old = b"" if packed is None else packed[-_KEPT_BYTES:]
+        if self._deduped and packed is not None and len(packed) > _KEPT_BYTES:
+            self._forget_deduped([_batches(packed[:_BATCH_BYTES])[0].base_sequence])
         self._producers[producer_id] = old + _BATCH.pack(
             first_sequence, base_sequence, store_ms, count, epoch
         )
@@ -192,13 +239,15 @@ class ProducerStates:
             if _last_ms(packed) < idle_before_ms
         ]
         for producer_id in idle:
-            del self._producers[producer_id]
+            packed = self._producers.pop(producer_id)
+            if self._deduped:
+                self._forget_deduped(batch.base_sequence for batch in _batches(packed))
         return len(idle)
 
     def capture(self) -> Callable[[], list[state_pb2.ProducerState]]:
         """The state as of now, to be encoded by another thread: for the manifest."""
-        captured = self._producers.copy()
-        return lambda: [_encode(*item) for item in sorted(captured.items())]
+        captured, deduped = self._producers.copy(), self._deduped.copy()
+        return lambda: [_encode(*item, deduped) for item in sorted(captured.items())]
 
     def state(self) -> list[state_pb2.ProducerState]:
         """The state as of now, by producer id."""
@@ -210,9 +259,18 @@ class ProducerStates:
         for producer_id, packed in sorted(self._producers.items()):
             feed_numbers(hasher, producer_id, len(packed))
             hasher.update(packed)
+        for base_sequence, rows in sorted(self._deduped.items()):
+            feed_numbers(hasher, base_sequence, len(rows))
+            hasher.update(rows)
 
 
-def _encode(producer_id: int, packed: bytes) -> state_pb2.ProducerState:
+def _base_of(packed: bytes, first: int) -> int:
+    """Base sequence of the remembered batch that a producer's number lies in."""
+    found = [one for one in _batches(packed) if one.first_sequence <= first < one.end_sequence]
+    return found[-1].base_sequence
+
+
+def _encode(producer_id: int, packed: bytes, deduped: dict[int, bytes]) -> state_pb2.ProducerState:
     batches = [
         state_pb2.ProducerBatch(
             first_sequence=batch.first_sequence,
@@ -220,6 +278,7 @@ def _encode(producer_id: int, packed: bytes) -> state_pb2.ProducerState:
             base_sequence=batch.base_sequence,
             store_ms=batch.store_ms,
             epoch=batch.epoch,
+            deduped=deduped.get(batch.base_sequence, b""),
         )
         for batch in _batches(packed)
     ]

@@ -2,6 +2,7 @@
 byte, and read."""
 
 import pytest
+from xxhash import xxh3_128_digest
 
 from hourwheel.formats import message_id
 from hourwheel.formats.record_batch import ROWS, Flag, Kind, RecordBatch
@@ -74,6 +75,19 @@ def test_publish_when_golden_and_merged_is_read() -> None:
     assert bytes(batch.blobs) == b"".join(BODIES)
 
 
+def test_publish_when_golden_and_with_dedup_keys_is_read() -> None:
+    batch = RecordBatch(golden("batch_publish_dedup"))
+    batch.verify()
+    assert batch.header.flags == Flag.PER_MESSAGE_PRODUCER | Flag.DEDUP_KEYS
+    assert batch.dedup.if_pending.tolist() == [2, 0, 3]
+    assert batch.dedup.high.tolist()[1:2] == batch.dedup.low.tolist()[1:2] == [0]
+    digest = xxh3_128_digest(b"order-17")
+    assert batch.dedup.high[0].item().to_bytes(8, "big") == digest[:8]
+    assert batch.dedup.low[0].item().to_bytes(8, "big") == digest[8:]
+    assert batch.meta_len.tolist() == [0, 0, 0]
+    assert bytes(batch.blobs) == b"".join(BODIES)
+
+
 def test_message_id_when_golden_is_read() -> None:
     assert message_id.parse(golden("message_id").decode()) == (
         *(1, 7, 0x0123_4567_89AB_CDEF, DUE_MS),
@@ -103,6 +117,16 @@ def test_run_of_hours_when_golden_is_read() -> None:
         1_200: (4, 0, 8),
         3_599: (4, 1, 0),
     }
+
+
+def test_run_with_pages_when_golden_is_read() -> None:
+    run, old = opened("run_hours_pages", 9, 9), opened("run_hours", 9, 9)
+    assert (run.footer.first_page, run.footer.end_page) == (2, 4)
+    assert (old.footer.first_page, old.footer.end_page) == (0, 0), "nobody knows"
+    for one in (run, old):
+        units = one.read(0, 5)
+        columns = (units[name].copy() for name in ("due_ms", "sequence", "attempt"))
+        assert one.find(*columns)[0].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_run_of_days_when_golden_is_read() -> None:

@@ -47,6 +47,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Path]
             moves=number % 4 > 0,
             deals=number % 3 > 0,
             recurs=number % 2 > 0,
+            dedup=number % 2 == 0,
         )
         return replicate(asyncio.run(life).directory)
 

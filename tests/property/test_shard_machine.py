@@ -41,6 +41,7 @@ _names = st.sampled_from(["orders\na", "orders\nb"])
 _index = st.integers(0, 1 << 16)
 _ends = st.sampled_from(["commit", "commit", *Step])
 _forged = st.sampled_from([0, 0, 0, 0, 8])
+_dedup = st.lists(st.integers(0, 11), max_size=4)
 _filters = st.builds(
     FilterExpression.tags,
     st.sampled_from(
@@ -114,10 +115,16 @@ class ShardMachine(RuleBasedStateMachine):
 
     # -- callers ----------------------------------------------------------------------------------
 
-    @rule(delays=_few, commit=st.booleans(), spec=st.sampled_from([DEFAULT_SPEC.number, 0, 7]))
-    def publish(self, delays: list[int], commit: bool, spec: int) -> None:
+    @rule(
+        delays=_few,
+        commit=st.booleans(),
+        spec=st.sampled_from([DEFAULT_SPEC.number, 0, 7]),
+        dedup=_dedup,
+    )
+    def publish(self, delays: list[int], commit: bool, spec: int, dedup: list[int]) -> None:
         """Also by producers whose genes nobody can use."""
-        self.world.publish([self.world.now_ms + delay for delay in delays], gene_spec=spec)
+        due_ms = [self.world.now_ms + delay for delay in delays]
+        self.world.publish(due_ms, gene_spec=spec, dedup=dedup)
         if commit:
             self.step(self.world.commit)
 
@@ -150,21 +157,35 @@ class ShardMachine(RuleBasedStateMachine):
         self.world.publish([self.world.now_ms + delay] * count)
         self.step(self.world.commit)
 
-    @rule(producer=st.integers(1, 3), delays=_few, skew=st.sampled_from([0, 0, 0, -1, -3, 2]))
-    def publish_as_producer(self, producer: int, delays: list[int], skew: int) -> None:
+    @rule(
+        producer=st.integers(1, 3),
+        delays=_few,
+        skew=st.sampled_from([0, 0, 0, -1, -3, 2]),
+        dedup=_dedup,
+    )
+    def publish_as_producer(
+        self, producer: int, delays: list[int], skew: int, dedup: list[int]
+    ) -> None:
         first = max(0, self.sent.get(producer, 0) + skew)
         due_ms = [self.world.now_ms + delay for delay in delays]
-        self.world.publish(due_ms, producer_id=producer, producer_sequence=first)
+        self.world.publish(due_ms, producer_id=producer, producer_sequence=first, dedup=dedup)
         self.sent[producer] = max(self.sent.get(producer, 0), first + len(delays))
 
-    @rule(delays=_few, producers=st.permutations([0, 1, 2, 0, 3]), skew=st.integers(-2, 1))
-    def publish_merged(self, delays: list[int], producers: list[int], skew: int) -> None:
+    @rule(
+        delays=_few,
+        producers=st.permutations([0, 1, 2, 0, 3]),
+        skew=st.integers(-2, 1),
+        dedup=_dedup,
+    )
+    def publish_merged(
+        self, delays: list[int], producers: list[int], skew: int, dedup: list[int]
+    ) -> None:
         requests = []
         for producer, delay in zip(producers, delays, strict=False):
             first = max(0, self.sent.get(producer, 0) + skew) if producer else 0
             requests.append((producer, first, [self.world.now_ms + delay] * (1 + delay % 3)))
             self.sent[producer] = first + len(requests[-1][2])
-        self.world.publish_merged(requests)
+        self.world.publish_merged(requests, dedup)
 
     @rule(chosen=st.lists(_index, min_size=1, max_size=6), forged=st.sampled_from([0, 0, 0, 1, 2]))
     def cancel(self, chosen: list[int], forged: int) -> None:

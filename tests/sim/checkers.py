@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
-from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
+from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 from node.delivery.receiver import Delivery
 from node.replica.effects import Role
 from node.shard.deduplication import Published
@@ -206,7 +206,15 @@ class Checkers:
     def on_published(self, due_ms: list[int], result: Any) -> None:
         """A publish was acknowledged to its caller."""
         assert isinstance(result, Published), f"a good publish was refused: {result}"
+        model = self.canon.model
+        told = {at: (outcome, other) for at, outcome, other in result.deduped.tolist()}
+        wanted = model.unique.answers_from(result.base_sequence, len(due_ms))
+        assert told == wanted, "another answer"
         for sequence, due in enumerate(due_ms, result.base_sequence):
+            outcome = told.get(sequence - result.base_sequence, (DedupOutcome.PUBLISHED, 0))[0]
+            if outcome in {DedupOutcome.REJECTED, DedupOutcome.KEPT}:
+                assert sequence not in model.messages, "stored, although it was refused"
+                continue
             assert self.canon.model.messages.get(sequence) == due, "I1: acknowledged, not stored"
             self.acked[sequence] = due
 

@@ -96,6 +96,7 @@ class Producer(Client):
         self._id = number
         self._sequence = 0
         self._due_ms: list[int] = []
+        self._dedup: list[int] = []
         self.acked_count = 0
         self._next()
 
@@ -106,13 +107,14 @@ class Producer(Client):
         self._due_ms = [
             now_ms + random.randint(-5, longest_ms) for _ in range(random.randint(1, 3))
         ]
+        self._dedup = random.choices(range(12), k=3) if random.random() < 0.3 else []
         self.cluster.events.later(random.uniform(1, self.cluster.think_ms), self.retry)
 
     def retry(self) -> None:
         """Send the request that waits."""
         if not self.cluster.is_publishing:
             return
-        sequence, due_ms = self._sequence, self._due_ms
+        sequence, due_ms, dedup = self._sequence, self._due_ms, self._dedup
 
         def then(result: Any) -> None:
             if self._sequence == sequence:
@@ -123,7 +125,7 @@ class Producer(Client):
 
         def publish(node: "SimNode") -> None:
             proposer = Proposer(node, then)
-            proposer.publish(due_ms, producer_id=self._id, producer_sequence=sequence)
+            proposer.publish(due_ms, producer_id=self._id, producer_sequence=sequence, dedup=dedup)
 
         def again() -> None:
             if self._sequence == sequence:

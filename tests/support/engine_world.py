@@ -41,6 +41,7 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
 )
+from node.contracts.publishing import PublishedOne
 from node.repair.damage_control import Pace
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
@@ -215,7 +216,7 @@ class EngineWorld:
         )
         return await within(self.engine.publish_batch(topic, RecordBatch(raw)))
 
-    async def publish_single(self, due_ms: int, topic: str = "orders") -> list[tuple[str, int]]:
+    async def publish_single(self, due_ms: int, topic: str = "orders") -> list[PublishedOne]:
         """One message, which may share its batch with other callers'."""
         incoming = IncomingMessages(topic, [due_ms], [b"%d" % due_ms], [b""], [0], [0])
         return await within(self.engine.publish_messages(incoming))

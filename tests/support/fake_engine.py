@@ -57,6 +57,7 @@ from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
+from node.contracts.publishing import PublishedOne
 from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
 from node.shard.apply import RESCHEDULED
@@ -159,14 +160,14 @@ class FakeEngine:
             stored.topic = name
         return result
 
-    async def publish_messages(self, incoming: IncomingMessages) -> list[tuple[str, int]]:
+    async def publish_messages(self, incoming: IncomingMessages) -> list[PublishedOne]:
         await self._begin("publish_messages", incoming)
         base = len(self.stored)
         for due, body, meta in zip(incoming.due_ms, incoming.bodies, incoming.metas, strict=True):
             self.stored.append(Stored(incoming.topic, due, body, meta))
         self.arrival.set()
         return [
-            (str(MessageId(0, EPOCH, base + ordinal, due)), due)
+            PublishedOne(str(MessageId(0, EPOCH, base + ordinal, due)), due)
             for ordinal, due in enumerate(incoming.due_ms)
         ]
 

@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.formats.committed_batch import of_transaction
+from hourwheel.formats.dedup_key import NO_DEDUP_KEY, make_dedup_key
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import (
     CANCEL_ROW,
@@ -31,7 +33,6 @@ from hourwheel.formats.record_batch import (
     build_blob,
     build_publish,
     build_rows,
-    of_transaction,
     stamp,
 )
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
@@ -107,6 +108,13 @@ def publish_with_spec() -> bytes:
             gene_spec=0x0102_0304,
         )
     )
+
+
+def publish_dedup() -> bytes:
+    """As `publish_merged`, with dedup keys: one to keep, none, one to replace."""
+    keys = [make_dedup_key("order-17", 2), NO_DEDUP_KEY, make_dedup_key("ä", 3)]
+    producers = ([9, 0, 8], [5, 0, 6])
+    return stamped(build_publish([DUE_MS] * 3, BODIES, message_producers=producers, dedup=keys))
 
 
 def dispatch() -> bytes:
@@ -271,6 +279,16 @@ def run_hours() -> bytes:
     return run_bytes(disk, 9)
 
 
+def run_hours_pages() -> bytes:
+    """As `run_hours` was, with the pages of first releases in the footer: 2 and 3."""
+    disk, units = SimulatedDisk(), units_of_run()[:5].copy()
+    units["sequence"] = np.arange(5) + (3 << 16) - 2
+    units["attempt"] = 0, 1, 1, 1, 2
+    units["due_ms"] = units["due_ms"][0]
+    write_run(disk, units, level=HOUR_LEVEL, run_id=9)
+    return run_bytes(disk, 9)
+
+
 def run_days() -> bytes:
     """Run 8 at the day level, which stands for 5 to 8: six units of two days."""
 
@@ -301,6 +319,7 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_publish_unstamped": publish_unstamped,
     "batch_publish": publish,
     "batch_publish_merged": publish_merged,
+    "batch_publish_dedup": publish_dedup,
     "batch_publish_with_spec": publish_with_spec,
     "batch_dispatch": dispatch,
     "batch_cancel": cancel,
@@ -327,6 +346,7 @@ BUILDERS: Final[dict[str, Callable[[], bytes]]] = {
     **BATCHES,
     "message_id": message_id,
     "run_hours": run_hours,
+    "run_hours_pages": run_hours_pages,
     "run_days": run_days,
     "delay_log": delay_log,
 }

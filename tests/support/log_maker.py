@@ -27,16 +27,13 @@ import numpy as np
 
 from hourwheel.errors import UnknownRecurrence
 from hourwheel.formats import tag_gene
+from hourwheel.formats.committed_batch import of_transaction
+from hourwheel.formats.dedup_key import make_dedup_key
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
-from hourwheel.formats.record_batch import (
-    TRANSACT_ROW,
-    RecordBatch,
-    Step,
-    build_publish,
-    of_transaction,
-)
+from hourwheel.formats.record_batch import TRANSACT_ROW, RecordBatch, Step, build_publish
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
+from hourwheel.outcomes import DedupOutcome
 from hourwheel.types import NodeId, Offset
 from node.contracts.broker import Delivery, GroupSettings, IncomingMessages, Selection
 from node.contracts.transactions import PreparedPart, PreparedTransaction, Preparing
@@ -108,6 +105,7 @@ async def make_log(
     moves: bool = False,
     deals: bool = False,
     recurs: bool = False,
+    dedup: bool = False,
 ) -> Made:
     """Let a node live for some rounds.
 
@@ -121,6 +119,7 @@ async def make_log(
         moves: whether messages are moved to other due times.
         deals: whether there are transactions.
         recurs: whether messages recur, whose sequences are in no list of `Made`.
+        dedup: whether some messages have dedup keys.
     """
     RealDisk(directory.parent).make_dir(directory.name)
     open_node_meta(RealDisk(directory), NodeId(node), CLUSTER_ID)
@@ -132,6 +131,7 @@ async def make_log(
     life = _Life(Made(directory, seed), random.Random(seed), batch_messages, moves=moves)
     life.deals = deals
     life.recurs = recurs
+    life.has_dedup_keys = dedup
     async with EngineWorld(directory, shard=shard) as world:
         await life.begin(world)
         for number in range(rounds):
@@ -151,6 +151,8 @@ class _Life:
         self.deals = False
         self._dealer = random.Random(f"deals {made.seed}")
         self._open: list[PreparedTransaction] = []
+        self._namer = random.Random(f"names {made.seed}")
+        self.has_dedup_keys = False
 
     async def begin(self, world: EngineWorld) -> None:
         for count, topic in enumerate(TOPICS, 1):
@@ -174,6 +176,8 @@ class _Life:
             await self._deal(world)
         if self.recurs:
             await self._recur(world)
+        if self.has_dedup_keys:
+            await self._publish_unique(world)
         for _ in range(3):
             world.advance(_ROUND_MS // 3)
             await until(lambda: not _is_due(world))
@@ -211,12 +215,35 @@ class _Life:
         found = await within(world.engine.publish_batch(topic, RecordBatch(raw)))
         self._accept(found.base_sequence, topic, due_ms, bodies)
 
+    async def _publish_unique(self, world: EngineWorld) -> None:
+        """Batches whose messages share few dedup keys, within a batch and among rounds."""
+        rng = self._namer
+        spans = (-5_000, 7_000, 27_000, 127_000, 3_607_000)
+        for _ in range(3):
+            due_ms = [world.now_ms + rng.choice(spans) + rng.randrange(50) for _ in range(8)]
+            bodies = [rng.randbytes(9) for _ in due_ms]
+            names = [(f"name-{rng.randrange(6)}", rng.randrange(4)) for _ in due_ms]
+            keys = [make_dedup_key(name if one else "", one) for name, one in names]
+            raw = build_publish(due_ms, bodies, dedup=keys)
+            found = await within(world.engine.publish_batch(TOPICS[1], RecordBatch(raw)))
+            self._accept(found.base_sequence, TOPICS[1], due_ms, bodies)
+            if found.deduped is None:
+                continue
+            for ordinal, outcome, other in zip(
+                *(one.tolist() for one in found.deduped), strict=True
+            ):
+                if outcome == DedupOutcome.REPLACED:
+                    self.made.cancelled.add(other[2])
+                else:
+                    del self.made.accepted[found.base_sequence + ordinal]
+                    self.made.void += 1
+
     async def _singles(self, world: EngineWorld) -> None:
         """Messages of several callers, which the node may merge into one batch."""
 
         async def one(due_ms: int, body: bytes) -> None:
             incoming = IncomingMessages("orders", [due_ms], [body], [b""], [0], [0])
-            ((text, _),) = await within(world.engine.publish_messages(incoming))
+            ((text, *_),) = await within(world.engine.publish_messages(incoming))
             self._accept(int(str(text)[16:32], 16), "orders", [due_ms], [body])
 
         wanted = [(self._due_ms(world.now_ms), self._body()) for _ in range(8)]

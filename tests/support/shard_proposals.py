@@ -11,6 +11,8 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_to_wire
+from hourwheel.formats.committed_batch import of_transaction
+from hourwheel.formats.dedup_key import DedupKey, make_dedup_key
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import (
@@ -22,7 +24,6 @@ from hourwheel.formats.record_batch import (
     RecordBatch,
     Step,
     build_publish,
-    of_transaction,
 )
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_SPEC_OF_TOPIC, gene_of
 from hourwheel.internal.v1.state_pb2 import (
@@ -124,6 +125,15 @@ def keys_of(due_ms: int) -> tuple[str, ...]:
     return tuple(f"{step}:{due_ms // 40 % step}" for step in (3, 50) if due_ms % step < 2)
 
 
+def dedup_of(numbers: list[int] | None, count: int) -> list[DedupKey] | None:
+    """Dedup keys: of 0 none, else one of a few with one of the three things to do."""
+    if not numbers:
+        return None
+    chosen = [numbers[at % len(numbers)] for at in range(count)]
+    keys = [(f"unique-{one // 3 % 4}" if one else "", 1 + one % 3 if one else 0) for one in chosen]
+    return [make_dedup_key(*one) for one in keys]
+
+
 class ShardProposals:
     """Proposes to `mastership` at `now_ms`; `model` tells what ids messages have."""
 
@@ -194,14 +204,19 @@ class ShardProposals:
         producer_sequence: int = 0,
         gene_spec: int = DEFAULT_SPEC.number,
         queues: list[int] | None = None,
+        dedup: list[int] | None = None,
     ) -> Token:
-        """Append messages, alternately to the topic's queues, or to others."""
+        """Append messages, alternately to the topic's queues, or to others.
+
+        `dedup`: numbers that dedup keys are made of; they begin again behind the last.
+        """
         batch = RecordBatch(
             self._messages(
                 due_ms,
                 gene_spec=gene_spec,
                 producer_id=producer_id,
                 producer_sequence=producer_sequence,
+                dedup=dedup_of(dedup, len(due_ms)),
             )
         )
         batch.verify()
@@ -313,7 +328,9 @@ class ShardProposals:
         letters = GroupQueue.of(GROUP, LETTERS << 8)
         return self.resolve(redrive_rows(letters, [(first, first + count)], self.now_ms + 500))
 
-    def publish_merged(self, requests: list[tuple[int, int, list[int]]]) -> Token:
+    def publish_merged(
+        self, requests: list[tuple[int, int, list[int]]], dedup: list[int] | None = None
+    ) -> Token:
         """Append requests (producer, its number of the first message, due times) as one batch."""
         merge = Merge()
         for producer, first, due_ms in requests:
@@ -327,7 +344,9 @@ class ShardProposals:
                 key_hashes=[0] * count,
                 producer_id=producer,
                 producer_sequence=first,
+                dedup=dedup_of(dedup, count),
             )
+            dedup = dedup and dedup[1:]
             merge.add(incoming, [QUEUES[0]] * count, 0, None)
         batch = merge.build()
         token = self._token("publish")
@@ -499,6 +518,18 @@ def plain(result: Any) -> Any:
     if isinstance(result, Prepare):
         return result.offset
     return result.tolist() if isinstance(result, np.ndarray) else result
+
+
+def told_of_dedup_keys(result: Any) -> dict[int, tuple[int, int]]:
+    """Ordinal in the record -> (`DedupOutcome`, sequence) of what a PUBLISH's proposer is told."""
+    if not isinstance(result, dict):
+        return {}
+    return {
+        first + ordinal: (outcome, sequence)
+        for first, one in result.items()
+        if isinstance(one, Published)
+        for ordinal, outcome, sequence in one.deduped.tolist()
+    }
 
 
 def _plain_publish(result: Published | HourwheelError) -> tuple[str, int, int]:

@@ -12,6 +12,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from node.shard.shard import Shard
 from node.shard.views import Views
+from storage.views.dedup_keys import pack_parts, unpack_rows
 from storage.views.key_rows import hash_keys
 from storage.views.moved import AT_ONCE_MS
 from storage.views.recurrences import NEVER_MS, NO_SEQUENCE
@@ -48,6 +49,7 @@ def check_views(views: Views, model: LogModel) -> None:
     _check_moved(views, model)
     _check_transactions(views, model)
     _check_recurrences(views, model)
+    _check_dedup_keys(views, model)
 
 
 def _check_transactions(views: Views, model: LogModel) -> None:
@@ -67,6 +69,17 @@ def _check_transactions(views: Views, model: LogModel) -> None:
     assert transactions.offsets_after(0, is_open=True) == sorted(offsets[True])
     assert transactions.offsets_after(0, is_open=False) == model.deals.decided[::-1]
     assert transactions.floor_offset == min(offsets[True], default=None)
+
+
+def _check_dedup_keys(views: Views, model: LogModel) -> None:
+    """Each pending message that has a dedup key has a row, and of pending ones only they."""
+    rows = unpack_rows(pack_parts(views.dedup_keys.capture()))
+    assert views.dedup_keys.count == len(rows)
+    names = zip(*(rows[name].tolist() for name in ("topic_id", "high", "low")), strict=True)
+    found = dict(zip(rows["sequence"].tolist(), names, strict=True))
+    waiting = {one.sequence for one in model.waiting.values() if one.attempt == 1}
+    wanted = {at: name for at, name in model.unique.names.items() if at in waiting}
+    assert {at: name for at, name in found.items() if at in waiting} == wanted
 
 
 def _check_moved(views: Views, model: LogModel) -> None:

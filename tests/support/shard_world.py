@@ -40,6 +40,7 @@ from tests.support.shard_proposals import (
     plain,
     split,
     tags_of,
+    told_of_dedup_keys,
 )
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.small_sizes import chunk_entries
@@ -262,6 +263,8 @@ class ShardWorld(ShardProposals):
             if token.error is None:
                 assert token.offset < self.model.offset, "answered before it was applied"
                 assert plain(token.result) == self.model.results[token.offset]
+                told = self.model.unique.answers.get(token.offset, {})
+                assert told_of_dedup_keys(token.result) == told
         for token, filtered in [one for one in self.filtered if one[0].is_answered]:
             self.filtered.remove((token, filtered))
             for stretch in filtered:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from hourwheel.client.changes.cancellation import Ids, KeyCancelled
 from hourwheel.client.changes.rescheduling import KeyRescheduled, Rescheduled
 from hourwheel.client.loop_thread import LoopThread
+from hourwheel.client.message import Message
+from hourwheel.client.message_ids import DedupAnswer
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.formats.message_id import MessageId
 
@@ -14,6 +16,14 @@ class BlockingChanges:
 
     _thread: LoopThread
     _twin: AsyncProducer
+
+    def publish_unique(self, topic: str, message: Message) -> DedupAnswer:
+        """See `AsyncProducer.publish_unique`."""
+        return self._thread.run(self._twin.publish_unique(topic, message))
+
+    def debounce(self, topic: str, key: str, message: Message) -> DedupAnswer:
+        """See `AsyncProducer.debounce`."""
+        return self._thread.run(self._twin.debounce(topic, key, message))
 
     def cancel_by_key(self, topic: str, key: str) -> KeyCancelled:
         """See `AsyncProducer.cancel_by_key`."""

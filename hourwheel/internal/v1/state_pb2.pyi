@@ -144,7 +144,7 @@ class RecurrenceConfig(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_ms: _Optional[int] = ..., start_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., count_max: _Optional[int] = ..., missed: _Optional[int] = ..., excluded_days: _Optional[_Iterable[int]] = ..., meta: _Optional[bytes] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor", "key_run_ids", "next_key_run_id", "are_keys_complete", "moved", "transactions", "transactions_forgotten", "recurrences")
+    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor", "key_run_ids", "next_key_run_id", "are_keys_complete", "moved", "transactions", "transactions_forgotten", "recurrences", "dedup_keys")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +177,7 @@ class Checkpoint(_message.Message):
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONS_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     RECURRENCES_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_KEYS_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     next_sequence: int
     feature_level: int
@@ -209,7 +210,8 @@ class Checkpoint(_message.Message):
     transactions: bytes
     transactions_forgotten: int
     recurrences: bytes
-    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ..., key_run_ids: _Optional[_Iterable[int]] = ..., next_key_run_id: _Optional[int] = ..., are_keys_complete: bool = ..., moved: _Optional[bytes] = ..., transactions: _Optional[bytes] = ..., transactions_forgotten: _Optional[int] = ..., recurrences: _Optional[bytes] = ...) -> None: ...
+    dedup_keys: bytes
+    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ..., key_run_ids: _Optional[_Iterable[int]] = ..., next_key_run_id: _Optional[int] = ..., are_keys_complete: bool = ..., moved: _Optional[bytes] = ..., transactions: _Optional[bytes] = ..., transactions_forgotten: _Optional[int] = ..., recurrences: _Optional[bytes] = ..., dedup_keys: _Optional[bytes] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("producer_group", "check_interval_ms", "checks_max", "age_max_ms", "batch", "delays_ms")
@@ -274,18 +276,20 @@ class ProducerState(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., last_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProducerBatch, _Mapping]]] = ...) -> None: ...
 
 class ProducerBatch(_message.Message):
-    __slots__ = ("first_sequence", "count", "base_sequence", "store_ms", "epoch")
+    __slots__ = ("first_sequence", "count", "base_sequence", "store_ms", "epoch", "deduped")
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STORE_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DEDUPED_FIELD_NUMBER: _ClassVar[int]
     first_sequence: int
     count: int
     base_sequence: int
     store_ms: int
     epoch: int
-    def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., base_sequence: _Optional[int] = ..., store_ms: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    deduped: bytes
+    def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., base_sequence: _Optional[int] = ..., store_ms: _Optional[int] = ..., epoch: _Optional[int] = ..., deduped: _Optional[bytes] = ...) -> None: ...
 
 class EpochState(_message.Message):
     __slots__ = ("epoch", "start_offset", "start_sequence")

@@ -92,6 +92,8 @@ class Transactions:
         parts: list[PreparedPart] = []
         for part in request.parts:
             check_topic(part.topic)
+            if any(one.dedup_key or one.if_pending for one in part.messages):
+                raise errors.InvalidArgument("messages of a transaction have no dedup keys")
             one = self._producer.read(part.topic, part.messages)
             parts.append(
                 PreparedPart(

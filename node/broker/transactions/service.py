@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors, limits
+from hourwheel.formats.committed_batch import of_transaction
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import (
     PREPARE_ROW,
@@ -21,7 +22,6 @@ from hourwheel.formats.record_batch import (
     RecordBatch,
     Step,
     build_publish,
-    of_transaction,
 )
 from hourwheel.formats.transaction_id import TransactionId
 from hourwheel.internal.v1.state_pb2 import Prepared

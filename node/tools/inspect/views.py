@@ -20,6 +20,7 @@ from storage.files.file_header import FileHeader, FileType
 from storage.queues.consume_queues import folder_name
 from storage.queues.mapped_chunks import NAME_END as CHUNK_SUFFIX
 from storage.queues.queue_chunk import ENTRIES_AT, Seal, find_seal, seal_position
+from storage.views.dedup_keys import unpack_rows as dedup_rows
 from storage.views.moved import AT_ONCE_MS, unpack_rows
 from storage.views.recurrences import Recurrences
 from storage.views.transactions import Transaction, Transactions
@@ -86,10 +87,12 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
     moved = unpack_rows(manifest.moved)
     transactions = Transactions(manifest.transactions)
     recurring = Recurrences(manifest.recurrences)
+    dedup_keys = dedup_rows(manifest.dedup_keys)
     counts = {
         "moved": len(moved),
         "transactions": transactions.open_count,
         "recurrences": len(recurring),
+        "dedup_keys": len(dedup_keys),
     }
     whole = {**_row(manifest), **counts, **cursor}
     report.add("checkpoint", path, [{"field": name, "value": whole[name]} for name in whole])
@@ -104,6 +107,8 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
         report.add("checkpoint: open transactions", path, [_open_row(one) for one in found if one])
     if len(recurring):
         report.add("checkpoint: recurrences", path, _recurrence_rows(recurring))
+    if len(dedup_keys):
+        report.add("checkpoint: dedup keys", path, map(_dedup_row, dedup_keys.tolist()))
 
 
 def _open_row(one: Transaction) -> Row:
@@ -122,6 +127,11 @@ def _recurrence_rows(recurring: Recurrences) -> Iterator[Row]:
         state = recurring.find(name)
         if state is not None:
             yield {"name": name.replace("\n", " / "), **state._asdict()}
+
+
+def _dedup_row(row: tuple[int, int, int, int, int]) -> Row:
+    high, low, sequence, topic_id, _ = row
+    return {"topic_id": topic_id, "hash": f"{high:016x}{low:016x}", "sequence": sequence}
 
 
 def _moved_row(row: tuple[int, int, int]) -> Row:

@@ -1,8 +1,10 @@
 """The ledger: what became of each message of a range of the log, by the log alone.
 
-    void        (rejected) of a refused request, or of a topic that was not there
+    void        (rejected) of a refused request, or of a topic that was not there, or refused by
+                its dedup key (`audit_uniqueness`)
     at once     due_ms <= store_ms, or key <= cursor at its place in the log
-    cancelled   by a CANCEL behind it, in front of the DISPATCH that reaches its key
+    cancelled   by a CANCEL behind it, or by a PUBLISH that replaces it, in front of the DISPATCH
+                that reaches its key
     moved       by a RESCHEDULE there: its key is another one from then on; or it is released by it
     released    by the first DISPATCH that reaches its key
     discarded   that DISPATCH came when its topic was deleted
@@ -74,7 +76,8 @@ class LedgerPlan:
     dispatch: DispatchTable
     rejected: RejectedRanges
     cancels: Array
-    """`audit_records.CANCEL`, by sequence, then offset."""
+    """`audit_records.CANCEL`, by sequence, then offset: also of messages that a PUBLISH replaced,
+    which may be of the same batch."""
     epoch_sequences: Array
     """uint64[e]: first sequence of each epoch."""
     epoch_numbers: Array
@@ -304,7 +307,7 @@ def _events(plan: LedgerPlan, played: _Played) -> Array:
         at, is_right = played.find(rows["sequence"])
         is_right &= played.due[at] == rows["due_ms"]
         is_right &= _epochs_of(plan, rows["sequence"]) == rows["epoch"]
-        is_right &= played.offset[at] < rows["offset"]
+        is_right &= played.offset[at] <= rows["offset"]
         found = np.zeros(int(is_right.sum()), _EVENT)
         found["at"], found["offset"] = at[is_right], rows["offset"][is_right]
         found["is_cancel"] = is_cancel
@@ -400,7 +403,7 @@ def _cancel(plan: LedgerPlan, played: _Played, moved: I64) -> None:
         is_there
         & (played.due[at] == rows["due_ms"])
         & (_epochs_of(plan, rows["sequence"]) == rows["epoch"])
-        & (played.offset[at] < rows["offset"])
+        & (played.offset[at] <= rows["offset"])
         & np.isin(played.state[at], (PENDING, RELEASED, DISCARDED))
         & (played.reached[at] >= plan.dispatch.before(rows["offset"]))
     )

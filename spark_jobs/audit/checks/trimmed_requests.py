@@ -33,14 +33,18 @@ def rejected_firsts(copies: Iterable[tuple[Replica, ShardCopy]], requests: Array
         Those that some replica calls rejected and none calls a message. What the indexes do not
         reach, or cannot be read, is not among them.
     """
-    requested = first_sequences(requests)
+    return frozenset(rejected_among(copies, first_sequences(requests)))
+
+
+def rejected_among(copies: Iterable[tuple[Replica, ShardCopy]], requested: Array) -> set[int]:
+    """As `rejected_firsts`, of these sequences, which ascend."""
     rejected, real = set[int](), set[int]()
     for replica, copy in copies:
         found, state = _states(replica, copy, requested)
         is_rejected = state == SlotState.REJECTED
         rejected.update(found[is_rejected].tolist())
         real.update(found[~is_rejected].tolist())
-    return frozenset(rejected - real)
+    return rejected - real
 
 
 def first_sequences(requests: Array) -> Array:

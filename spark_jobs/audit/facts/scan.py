@@ -36,6 +36,7 @@ from spark_jobs.audit.facts.records import (
 )
 from spark_jobs.audit.facts.requests import REQUEST, Request, requests_of
 from spark_jobs.audit.facts.transactions import COMMIT, commits_of
+from spark_jobs.audit.facts.uniqueness import DEDUP, dedups_of
 from spark_jobs.logs.block_table import BlockTable, Damage
 from spark_jobs.logs.ranges import SegmentRange
 from spark_jobs.logs.replica import ERROR, WARNING
@@ -106,6 +107,7 @@ class LogFacts:
     commits: Array = field(default_factory=lambda: np.empty(0, COMMIT))
     occurrences: Array = field(default_factory=lambda: np.empty(0, OCCURRENCE))
     recurrences: list[Change] = field(default_factory=list)
+    dedups: Array = field(default_factory=lambda: np.empty(0, DEDUP))
     configs: list[Blob] = field(default_factory=list)
     epoch_starts: list[Blob] = field(default_factory=list)
     levels: list[tuple[int, int]] = field(default_factory=list)
@@ -228,6 +230,7 @@ class _Collector:
         self._requests: list[Array] = []
         self._commits: list[Array] = []
         self._occurrences: list[Array] = []
+        self._dedups: list[Array] = []
         self._bad_count = self._bad_reported = 0
         """Messages whose own CRC is wrong, and those of them that are told."""
 
@@ -256,6 +259,7 @@ class _Collector:
         self._occurrences.append(occurrences_of(table))
         for one in table.select(Kind.RECURRENCE).tolist():
             facts.recurrences.append(Change(int(table.headers["offset"][one]), table.blob(one)))
+        self._dedups.append(dedups_of(table))
         self._verify_messages(table)
 
     def _verify_messages(self, table: BlockTable) -> None:
@@ -321,6 +325,8 @@ class _Collector:
             facts.cancels = cancels[np.argsort(cancels["offset"], kind="stable")]
         if self._occurrences:
             facts.occurrences = np.concatenate(self._occurrences)
+        if self._dedups:
+            facts.dedups = np.concatenate(self._dedups)
         if self._requests:
             more = [*(one.offset for one in facts.configs), *self._moments_at]
             at = np.sort(np.concatenate((facts.expires["offset"], np.array(more, np.uint64))))
@@ -442,7 +448,7 @@ def _finding(
 def join_facts(parts: Iterable[LogFacts]) -> LogFacts:
     """Parts of one log that follow on one another, in its order, as one."""
     whole = LogFacts()
-    names = (*FIELDS, "requests", "commits", "occurrences")
+    names = (*FIELDS, "requests", "commits", "occurrences", "dedups")
     pieces: dict[str, list[Array]] = {name: [] for name in names}
     for part in parts:
         if whole.first is None:

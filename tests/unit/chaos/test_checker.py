@@ -18,12 +18,13 @@ from chaos.history import (
     Kept,
     Sent,
     Stored,
+    Unique,
     Verb,
     body_of,
     serial_of,
 )
 from hourwheel.formats.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, DedupOutcome
 
 START_MS: Final = 1_800_000_000_000
 TOPIC, GROUP, OTHER = "orders", "workers", "auditors"
@@ -329,12 +330,55 @@ def finish_what_never_came(life: Life) -> None:
     life.history.finishes.append(the_acked(life)._replace(serial=1))
 
 
+def answer_uniquely(life: Life, outcome: DedupOutcome, *, is_in_log: bool) -> None:
+    """A message that had a pending one's dedup key, and its producer's answer."""
+    (first, one), (second, two) = list(life.history.accepted.items())[:2]
+    life.history.uniques.append(Unique(first, "a", DedupOutcome.PUBLISHED, None))
+    if outcome is not DedupOutcome.REPLACED:
+        second = life.history.next_serial()
+        life.history.sent[second] = Sent(TOPIC, START_MS)
+        life.history.refused.add(second)
+    life.history.uniques.append(Unique(second, "a", outcome, one.message_id))
+    if is_in_log:
+        sequence = two.message_id.sequence if outcome is DedupOutcome.REPLACED else 9_999
+        life.stored.deduped[sequence] = int(outcome), one.message_id.sequence
+
+
+def say_replaced_and_do_not(life: Life) -> None:
+    answer_uniquely(life, DedupOutcome.REPLACED, is_in_log=False)
+
+
+def say_kept_and_do_not(life: Life) -> None:
+    answer_uniquely(life, DedupOutcome.KEPT, is_in_log=False)
+
+
+def keep_one_of_another_key(life: Life) -> None:
+    answer_uniquely(life, DedupOutcome.KEPT, is_in_log=True)
+    life.history.uniques[0] = life.history.uniques[0]._replace(name="b")
+
+
+def deliver_what_was_replaced(life: Life) -> None:
+    sequence = life.history.deliveries[0].message_id.sequence
+    life.stored.deduped[9_999] = int(DedupOutcome.REPLACED), sequence
+
+
+@pytest.mark.parametrize("outcome", [DedupOutcome.REJECTED, DedupOutcome.KEPT])
+def test_nothing_is_found_when_a_dedup_key_was_taken(outcome: DedupOutcome) -> None:
+    life = good_life(2)
+    answer_uniquely(life, outcome, is_in_log=True)
+    assert life.names() == set()
+
+
 PLANTS: Final[dict[Plant, str]] = {
     lose_a_message: "lost",
     give_another_id: "lost",
     give_a_sequence_to_another: "lost",
     store_twice: "published twice",
     store_what_was_refused: "phantom",
+    say_replaced_and_do_not: "dedup key",
+    say_kept_and_do_not: "dedup key",
+    keep_one_of_another_key: "dedup key",
+    deliver_what_was_replaced: "dedup key",
     forget_a_pending_one: "misplaced",
     release_and_keep: "misplaced",
     queue_twice: "queued twice",

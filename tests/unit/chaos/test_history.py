@@ -8,11 +8,12 @@ from chaos.history import (
     Finish,
     History,
     Sent,
+    Unique,
     body_of,
     serial_of,
 )
 from hourwheel.formats.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, DedupOutcome
 
 ID = MessageId(0, 3, 7, 1_800_000_000_000)
 
@@ -27,6 +28,10 @@ def a_history() -> History:
     history.cancels += [Cancel(first, CancelOutcome.CANCELLED, 8.0, 7.0), Cancel(first, None, 9.0)]
     history.deliveries.append(Delivery("workers", "orders", first, ID, 1, 3, 10, 10.5, 100))
     history.finishes.append(Finish("workers", first, 1, "ack", True, 11.0, 12.0))
+    history.uniques += [
+        Unique(first, "a", DedupOutcome.PUBLISHED, None),
+        Unique(second, "a", DedupOutcome.KEPT, ID),
+    ]
     history.faults.append(Fault("kill", ("n1", "n2"), 1.0, 2.0))
     return history
 

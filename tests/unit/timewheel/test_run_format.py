@@ -23,6 +23,8 @@ FOOTER_EXAMPLE = Footer(
     delay_log_first=4,
     delay_log_last=5,
     tables_crc=0x89AB_CDEF,
+    first_page=7,
+    end_page=0xFFFF_FFFF,
 )
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from chaos.log_parts.deals import Deal, Deals
-from hourwheel.formats.record_batch import RecordBatch, build_publish, of_transaction
+from hourwheel.formats.committed_batch import of_transaction
+from hourwheel.formats.record_batch import RecordBatch, build_publish
 
 
 def commit(offset: int) -> RecordBatch:

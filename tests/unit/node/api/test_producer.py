@@ -40,7 +40,7 @@ class World:
             quotas.replace({"alice": Limits(**quota)})
         gate = QuotaGate(quotas, AccessControl(), self.engine, FakeClock())
         allowed = LimitsSection(message_body_bytes=BODY_BYTES_MAX, batch_bytes=BATCH_BYTES_MAX)
-        self._service = Producer(self.engine, allowed, HORIZON_MS, gate)
+        self._service = Producer(self.engine, AccessControl(), allowed, HORIZON_MS, gate)
 
     async def publish(self, *messages: OutgoingMessage, **fields: Any) -> Any:
         request = PublishRequest(topic="orders", messages=messages, **fields)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hourwheel.formats import record_batch
+from hourwheel.formats.dedup_key import make_dedup_key
 from hourwheel.formats.record_batch import ROWS, Kind, RecordBatch, Stamp
 from spark_jobs.logs.block_table import MESSAGE_COLUMNS, BlockTable, gather_headers
 
@@ -40,6 +41,7 @@ def publish(count: int, *, producer: int = 0, per_message: bool = False) -> byte
         producer_id=producer,
         producer_sequence=producer * 10,
         message_producers=([9] * count, [one + 50 for one in numbers]) if per_message else None,
+        dedup=[make_dedup_key(f"{one}", 1 + one % 3) for one in numbers] if count > 1 else None,
     )
 
 
@@ -89,6 +91,10 @@ def one_by_one(table: BlockTable) -> dict[str, list[int]]:
             found[name] += getattr(batch, name).tolist()
         for name in ("body_len", "meta_len"):
             found[name] += getattr(batch, name).tolist()
+        has_keys = header.flags & record_batch.Flag.DEDUP_KEYS
+        keys = [one.tolist() for one in batch.dedup] if has_keys else [[0] * count] * 3
+        for name, column in zip(("dedup_high", "dedup_low", "if_pending"), keys, strict=True):
+            found[name] += column
     return found
 
 

@@ -25,6 +25,8 @@ def parts_to_wire(
 def _to_wire(message: Message) -> broker_pb2.OutgoingMessage:
     if message.delay_ms is not None and message.due_ms is not None:
         raise InvalidArgument("a message has both delay_ms and due_ms")
+    if message.dedup_key or message.if_pending:
+        raise InvalidArgument("messages of a transaction have no dedup keys")
     found = broker_pb2.OutgoingMessage(body=bytes(message.body))
     if message.delay_ms is not None:
         found.delay_ms = message.delay_ms

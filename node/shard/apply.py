@@ -141,10 +141,10 @@ class Applier:
             views.sequences.append(batch.due_ms, states)
         if decided is not None:
             views.dedup_keys.put(decided.rows)
-            self._bury(decided.replaced)
+            self._mark_cancelled(decided.replaced)
         return results
 
-    def _bury(self, sequences: NDArray[np.uint64]) -> None:
+    def _mark_cancelled(self, sequences: NDArray[np.uint64]) -> None:
         """Cancel pending messages, whose sequences ascend."""
         views = self.views
         if len(sequences):
@@ -259,7 +259,7 @@ class Applier:
     def _take_back(self, named: Named) -> list[int]:
         """Cancel those of some messages that wait. Returns their sequences."""
         chosen = sorted_unique(named.sequences[named.waiting])
-        self._bury(chosen)
+        self._mark_cancelled(chosen)
         return list(chosen.tolist())
 
     def _recur(self, batch: RecordBatch) -> bool:

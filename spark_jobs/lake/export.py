@@ -1,7 +1,7 @@
 """The log as a lake of Parquet files that people can query and join.
 
     <lake>/messages/shard=0/range=<from>-<to>/day=2027-03-01/*.parquet    what was published
-    <lake>/dispatches, cancels, resolves/shard=0/range=<from>-<to>/*.parquet
+    <lake>/dispatches, cancels, reschedules, resolves/shard=0/range=<from>-<to>/*.parquet
     <lake>/outcomes/shard=0/as_of=<to>/*.parquet      what had become of each message at <to>
     <lake>/_exports/shard-0/<from>-<to>.json          the ranges that are complete
     <lake>/_exports/lake.json                         whose lake it is, and whether with bodies
@@ -42,7 +42,7 @@ from spark_jobs.runtime.runner import SparkRunner
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EVENTS: Final = ("dispatches", "cancels", "resolves")
+EVENTS: Final = ("dispatches", "cancels", "reschedules", "resolves")
 OUTCOMES: Final = "outcomes"
 _EXPORTS: Final = "_exports"
 _NEXT: Final = "next.json"

@@ -5,6 +5,7 @@
     batches         a record batch
     dispatches      a DISPATCH: the cursor moved
     cancels         a row of a CANCEL
+    reschedules     a row of a RESCHEDULE: a message was to be moved to another due time
     resolves        a row of a RESOLVE: a group is through with some positions of a queue
     damage          a range of the log, or a file, that cannot be read or understood
     queue_entries   an entry of a consume queue: a released message (spark_jobs.logs.queue_reader)
@@ -189,6 +190,13 @@ _CANCELS: Final = {
     "due_ms": _of_row("due_ms"),
     "message_epoch": Column("bigint", lambda it: it.rows["epoch"]),
 }
+_RESCHEDULES: Final = {
+    **_ROW_OF_LOG,
+    "sequence": _of_row("sequence"),
+    "due_ms": _of_row("due_ms"),
+    "new_due_ms": _of_row("new_due_ms"),
+    "message_epoch": Column("bigint", lambda it: it.rows["epoch"]),
+}
 _RESOLVES: Final = {
     **_ROW_OF_LOG,
     "group_id": _of_row("group_id"),
@@ -284,6 +292,7 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
     "batches": _BATCHES,
     "dispatches": _DISPATCHES,
     "cancels": _CANCELS,
+    "reschedules": _RESCHEDULES,
     "resolves": _RESOLVES,
     DAMAGE: _DAMAGE,
     QUEUE_ENTRIES: _QUEUE_ENTRIES,
@@ -292,6 +301,7 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
 _ROW_KINDS: Final = {
     "dispatches": Kind.DISPATCH,
     "cancels": Kind.CANCEL,
+    "reschedules": Kind.RESCHEDULE,
     "resolves": Kind.RESOLVE,
 }
 

@@ -77,6 +77,9 @@ def test_row_tables_when_scanned_have_names_and_places(made: Made) -> None:
         for before, after in pairwise(dispatches)
     )
     assert {row["sequence"] for row in scan(made.directory, rows="cancels")} >= made.cancelled
+    assert {
+        row["sequence"] for row in scan(made.directory, rows="reschedules")
+    } >= made.moved.keys()
 
 
 def test_queue_entries_when_scanned_are_positions_in_order(made: Made) -> None:

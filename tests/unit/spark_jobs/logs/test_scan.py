@@ -16,7 +16,7 @@ from spark_jobs.logs.names import read_names
 from spark_jobs.logs.options import parse_options
 from spark_jobs.logs.scan import Condition, Scan
 from tests.support.audited import copied, only_copy, tables_of
-from tests.support.log_maker import Made, log_end, replicate, segments, set_high_watermark
+from tests.support.log_maker import Made, log_end, make_log, replicate, segments, set_high_watermark
 
 Rows = list[dict[str, Any]]
 

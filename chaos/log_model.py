@@ -9,9 +9,10 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from chaos.log_parts.deals import Deals
+from chaos.log_parts.entries import IN_PLACE, Entry, Sent, hold, place_of
 from chaos.log_parts.requests import requests_of
 from chaos.log_parts.unique_keys import UniqueKeys
 from chaos.recurring.model import RecurrenceModel
@@ -35,35 +36,6 @@ class Log(Protocol):
     def scan(self, from_: Any, to: Any) -> Iterator[RecordBatch]:
         """The batches of a range of offsets."""
         ...
-
-
-class Entry(NamedTuple):
-    """A message on its way: in the wheel, or in a queue."""
-
-    due_ms: int
-    sequence: int
-    attempt: int
-    topic_queue: int
-    store_ms: int
-
-    @property
-    def release_ms(self) -> int:
-        """From when it may be seen, once it is in a queue."""
-        return max(self.due_ms, self.store_ms)
-
-
-class Sent(NamedTuple):
-    """A batch that a producer is remembered by."""
-
-    first: int
-    message_count: int
-    base_sequence: int
-    store_ms: int
-
-    @property
-    def end(self) -> int:
-        """The producer's number behind its last message."""
-        return self.first + self.message_count
 
 
 @dataclass
@@ -92,6 +64,8 @@ class LogModel:
     """topic_queue -> first position that is not trimmed."""
     resolved: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     """(group, topic_queue) -> positions."""
+    held: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=dict)
+    """(group, topic_queue, position) -> (how often it failed there, until when it waits)."""
     done: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
     """Group -> (topic_queue, position) of what it acknowledged while that counted."""
     passed: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
@@ -226,7 +200,7 @@ class LogModel:
         if entry.due_ms <= store_ms or entry[:2] <= self.cursor:
             self._release(entry)
         else:
-            self.waiting[_place_of(entry)] = entry
+            self.waiting[place_of(entry)] = entry
             heapq.heappush(self._wheel, entry)
 
     def _release(self, entry: Entry) -> None:
@@ -246,7 +220,7 @@ class LogModel:
         count = 0
         while self._wheel and self._wheel[0][:2] <= to:
             entry = heapq.heappop(self._wheel)
-            place = _place_of(entry)
+            place = place_of(entry)
             if self.waiting.get(place) != entry:
                 continue  # cancelled, moved, or moved away and back
             del self.waiting[place]
@@ -350,8 +324,16 @@ class LogModel:
             if subscription is None:
                 continue
             entries = self.queues.get(queue, [])
+            if outcome in IN_PLACE:
+                low, high = max(first, self.starts.get(queue, 0)), min(first + count, len(entries))
+                left = set(range(low, high)) - self.resolved.get((group, queue), set())
+                counts[-1] = hold(self.held, (group, queue), left, outcome, retry_due_ms)
+                continue
             fresh = self._take(group, queue, first, first + count)
             counts[-1] = len(fresh)
+            held = {at: self.held.pop((group, queue, at), (0, 0)) for at in fresh}
+            if self.groups[group].order and outcome in {Outcome.ACK, Outcome.DEAD}:
+                self._check_overtaking(subscription, queue, fresh)
             if outcome == Outcome.ACK:
                 self.done.setdefault(group, set()).update((queue, at) for at in fresh)
                 continue
@@ -362,11 +344,27 @@ class LogModel:
                 self._resolve_filtered(subscription, queue, fresh)
                 continue
             for at in fresh:
-                dead = outcome == Outcome.DEAD
-                self._retry(
-                    subscription, entries[at], retry_due_ms, batch.header.store_ms, is_dead=dead
-                )
+                dead, entry = outcome == Outcome.DEAD, entries[at]
+                if dead and held[at][0]:
+                    entry = entry._replace(attempt=max(1, entry.attempt) + held[at][0] - 1)
+                self._retry(subscription, entry, retry_due_ms, batch.header.store_ms, is_dead=dead)
         return counts
+
+    def _check_overtaking(self, subscription: Subscription, queue: int, fresh: list[int]) -> None:
+        """An ordered group ends nothing behind an unfinished message of the same ordering key."""
+        group, topic = subscription.group_id, subscription.topic_id
+        if queue >> 8 != topic:
+            return  # a dead letter that was given again has no place
+        resolved, entries = self.resolved[group, queue], self.queues[queue]
+        last = {self._ordering_key(entries[at].sequence): at for at in fresh}
+        last.pop("", None)
+        for at in range(self.starts.get(queue, 0), max(last.values(), default=0)):
+            sequence = entries[at].sequence
+            if at not in resolved and at < last.get(self._ordering_key(sequence), -1):
+                assert not self.is_wanted(group, topic, sequence), f"{sequence} is overtaken"
+
+    def _ordering_key(self, sequence: int) -> str:
+        return decode(self.metas.get(sequence, b"")).ordering_key
 
     def _take(self, group: int, queue: int, first: int, end: int) -> list[int]:
         """Resolve what is there and not resolved yet; which positions these are."""
@@ -498,6 +496,7 @@ class LogModel:
         for one in [one for one in self.subscriptions if one.group_id == number]:
             self._unsubscribe(one)
         self.resolved = {key: at for key, at in self.resolved.items() if key[0] != number}
+        self.held = {key: one for key, one in self.held.items() if key[0] != number}
         return True
 
     def _unsubscribe(self, subscription: Subscription) -> None:
@@ -520,6 +519,7 @@ class LogModel:
         self.queues = {key: one for key, one in self.queues.items() if key >> 8 != number}
         self.starts = {key: one for key, one in self.starts.items() if key >> 8 != number}
         self.resolved = {key: at for key, at in self.resolved.items() if key[1] >> 8 != number}
+        self.held = {key: one for key, one in self.held.items() if key[1] >> 8 != number}
         for places in (self.done, self.passed):
             for group_id, every in places.items():
                 places[group_id] = {one for one in every if one[0] >> 8 != number}
@@ -591,8 +591,3 @@ class LogModel:
         letters = self.queues.get(number, []) if number else []
         left = [one for at, one in enumerate(letters) if (number, at) not in self.redriven]
         return [one.sequence for one in left] + self.dead_lettered.get(group.group_id, [])
-
-
-def _place_of(entry: Entry) -> tuple[int, int]:
-    """A message waits once in its own right, and once more for each group that tries again."""
-    return entry.sequence, 0 if entry.attempt == 1 else entry.topic_queue

@@ -130,3 +130,7 @@ class EventKind(IntEnum):
     """It was moved to another due time."""
     REPLACED = 11
     """It was cancelled: a later message with its dedup key has taken its place."""
+    HELD = 12
+    """An ordered group gave it back, or the lease ended: it keeps its place, and waits there."""
+    FREED = 13
+    """An operator lets the ordered group have it again."""

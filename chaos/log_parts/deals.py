@@ -3,7 +3,8 @@
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from hourwheel.formats.record_batch import RecordBatch, Step
+from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.formats.transaction_step import Step
 from hourwheel.limits import TRANSACTIONS_DECIDED_MAX
 
 

@@ -7,7 +7,7 @@ import typer
 
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.group_limits import limit
-from hourwheel.cli.group_positions import set_start, skip
+from hourwheel.cli.group_positions import set_order, set_start, skip, unblock
 from hourwheel.cli.lookup import history_facts, list_by_key
 from hourwheel.cli.options import (
     Json,
@@ -33,7 +33,7 @@ groups = typer.Typer(
 _TOPIC_COLUMNS = ("name", "queue_count", "released_count", "gene", "is_paused", "description")
 _GROUP_COLUMNS = (
     *("name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max"),
-    *("is_paused", "description", "lags", "subscriptions"),
+    *("order", "is_paused", "description", "lags", "subscriptions"),
 )
 _TopicName = Annotated[str, typer.Argument(help="The topic.")]
 _GroupName = Annotated[str, typer.Argument(help="The consumer group.")]
@@ -356,6 +356,8 @@ def update_group(
 groups.command("subscribe")(subscribe)
 groups.command("limit")(limit)
 groups.command("start")(set_start)
+groups.command("order")(set_order)
+groups.command("unblock")(unblock)
 groups.command("skip")(skip)
 
 

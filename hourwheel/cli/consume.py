@@ -137,4 +137,5 @@ def _fields(message: ReceivedMessage) -> dict[str, Any]:
         "properties": dict(meta.properties),
         "client_message_id": meta.client_message_id,
         "content_type": meta.content_type,
+        "ordering_key": meta.ordering_key,
     }

@@ -1,5 +1,6 @@
-"""`hourwheel groups start` and `skip`: where a group begins, and goes on."""
+"""`hourwheel groups start`, `skip`, `order` and `unblock`: where and how a group goes on."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from hourwheel.cli.options import Json, Server, Yes, run_with_admin, when_option
 from hourwheel.cli.output import Output
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.due_time import When
+from hourwheel.formats import message_id
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 _Group = Annotated[str, typer.Argument(help="The consumer group.")]
@@ -31,6 +33,64 @@ def set_start(
     async def command(admin: AsyncAdmin) -> None:
         changed = await admin.update_group(group, start=chosen)
         output.facts("group", {"name": changed.name, "start": changed.start})
+
+    run_with_admin(output, server, command)
+
+
+class Order(StrEnum):
+    """In which order a group gets messages of one ordering key."""
+
+    NONE = "none"
+    BLOCK = "block"
+    DEAD_LETTER = "dead-letter"
+
+
+def set_order(
+    group: _Group,
+    order: Annotated[
+        Order,
+        typer.Argument(help="What becomes of a message of a key that has used up its attempts."),
+    ],
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Let the group get messages of one ordering key one by one. Before it reads a topic."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        changed = await admin.update_group(group, order=order.value)
+        output.facts("group", {"name": changed.name, "order": changed.order})
+
+    run_with_admin(output, server, command)
+
+
+class Action(StrEnum):
+    """What becomes of a message that blocks its key."""
+
+    RETRY = "retry"
+    SKIP = "skip"
+    DEAD_LETTER = "dead-letter"
+
+
+def unblock(
+    group: _Group,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    action: Annotated[Action, typer.Argument(help="What is to become of them.")],
+    message: Annotated[
+        list[str], typer.Argument(help="Ids of messages that block their keys.", metavar="ID...")
+    ],
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Let an ordered group go on with the keys of messages that have used up their attempts."""
+    output = Output(is_json=is_json)
+    ids = [message_id.parse(one) for one in message]
+
+    async def command(admin: AsyncAdmin) -> None:
+        count = await admin.unblock(group, topic, ids, action.value)
+        output.facts(f"{group} in {topic}", {"unblocked": count})
 
     run_with_admin(output, server, command)
 

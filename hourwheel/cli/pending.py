@@ -220,6 +220,7 @@ def _facts(message: PendingMessage) -> dict[str, Any]:
         "properties": dict(meta.properties),
         "client_message_id": meta.client_message_id,
         "content_type": meta.content_type,
+        "ordering_key": meta.ordering_key,
         "body_bytes": message.body_bytes,
         "is_corrupt": message.is_corrupt,
     }

@@ -35,7 +35,7 @@ FILE_TIMEOUT_MS: Final = 30_000.0
 STANDARD_INPUT: Final = "-"
 _FIELDS: Final = frozenset(
     ("body", "body_base64", "when", "tags", "keys", "properties", "client_message_id")
-) | {"content_type"}
+) | {"content_type", "ordering_key"}
 
 
 class IfPendingChoice(StrEnum):
@@ -88,6 +88,10 @@ def publish(
             "keep that one instead, or replace that one (debounce).",
         ),
     ] = None,
+    ordering_key: Annotated[
+        str,
+        typer.Option("--ordering-key", help="Ordered groups get those of one key one by one."),
+    ] = "",
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Publish each line; - for standard input.")
     ] = None,
@@ -96,7 +100,7 @@ def publish(
         typer.Option(
             "--format",
             help="lines: a line is a body. json: an object with body or body_base64, and any of "
-            "when, tags, keys, properties, client_message_id, content_type.",
+            "when, tags, keys, properties, client_message_id, content_type, ordering_key.",
         ),
     ] = FileFormat.LINES,
     *,
@@ -117,6 +121,7 @@ def publish(
         content_type=content_type,
         dedup_key=dedup_key,
         if_pending=None if if_pending is None else IfPending[if_pending.upper()],
+        ordering_key=ordering_key,
     )
     if bool(dedup_key) != (if_pending is not None) or (dedup_key and file is not None):
         raise typer.BadParameter("--dedup-key and --if-pending go together, and with a BODY")
@@ -145,6 +150,7 @@ def _like(template: Message, body: bytes) -> Message:
         content_type=template.content_type,
         dedup_key=template.dedup_key,
         if_pending=template.if_pending,
+        ordering_key=template.ordering_key,
     )
 
 
@@ -271,7 +277,7 @@ def _parse(template: Message, fields: Any) -> Message:
     message = _like(template, body)
     if "when" in fields:
         message.delay_ms, message.due_ms = parse_when(str(fields["when"]))
-    for name in ("tags", "keys", "properties", "client_message_id", "content_type"):
+    for name in sorted(_FIELDS - {"body", "body_base64", "when"}):
         if name in fields:
             setattr(message, name, fields[name])
     return message

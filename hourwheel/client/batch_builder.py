@@ -163,6 +163,7 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
         or message.properties
         or message.client_message_id
         or message.content_type
+        or message.ordering_key
     ]
     encoded: list[EncodedMeta] | None = None
     if with_meta:
@@ -188,6 +189,7 @@ def _has_meta(message: Message) -> bool:
         or message.properties
         or message.client_message_id
         or message.content_type
+        or message.ordering_key
     )
 
 
@@ -202,6 +204,7 @@ def _encode_meta(message: Message) -> EncodedMeta:
         tuple(properties.items()) if properties else (),
         message.client_message_id,
         message.content_type,
+        message.ordering_key,
     )
 
 

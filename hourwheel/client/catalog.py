@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypedDict
 
-from hourwheel.client.groups.positions import set_start, start_of
+from hourwheel.client.groups.positions import order_of, set_order, set_start, start_of
 from hourwheel.delay_levels import RetryPreset
 from hourwheel.errors import InvalidArgument
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_from_wire, gene_from_wire
+from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.instants import check_count
@@ -52,6 +53,10 @@ class GroupLag:
     """Of those, how many the master cannot read now; see `AsyncAdmin.list_damaged`."""
     oldest_age_ms: int = 0
     """How long ago the oldest of the unresolved could be received first; 0 where there is none."""
+    blocked_count: int = 0
+    """Of an ordered group: messages that have used up their attempts, and block their keys."""
+    blocked_message_ids: tuple[MessageId, ...] = ()
+    """The first 100 of these; see `AsyncAdmin.unblock`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,8 @@ class GroupInfo:
     """How many messages its consumers may hold at a time, all together; 0: any number."""
     per_second_max: int = 0
     """How many they get in a second, all together; 0: any number."""
+    order: str = "none"
+    """Whether it gets messages of one ordering key one by one: "none", "block" or "dead-letter"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +163,9 @@ class GroupChanges(TypedDict, total=False):
     """0 to 1,000,000; 0: any number."""
     per_second_max: int | None
     """0 to 1,000,000; 0: any number."""
+    order: str | None
+    """"none", or one by one for each ordering key: "block" and "dead-letter" say what becomes of a
+    message that has used up its attempts."""
 
 
 _KEPT: Final = ("retry_jitter_percent", "in_flight_max", "per_second_max")
@@ -178,6 +188,7 @@ def group_settings(changes: GroupChanges) -> admin_pb2.GroupSettings:
     for name in _KEPT:
         if values.get(name, 0) is None:
             del values[name]
+    set_order(settings, values.pop("order", None))
     for name, given in values.items():
         check_count(given, name)
         setattr(settings, name, given)
@@ -218,6 +229,8 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
                 lag.leased_count,
                 lag.damaged_count,
                 lag.oldest_age_ms,
+                lag.blocked_count,
+                tuple(map(message_id.parse, lag.blocked_message_ids)),
             )
             for lag in group.lags
         ),
@@ -230,4 +243,5 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
         start_of(settings),
         settings.in_flight_max,
         settings.per_second_max,
+        order_of(settings),
     )

@@ -35,7 +35,7 @@ class MessageEvent(NamedTuple):
     attempt: int
     """Of the delivery to the group: 1 for the first."""
     due_ms: int
-    """Of PUBLISHED, RESCHEDULED, RELEASED, RETRIED and REDRIVEN: when it was or is due."""
+    """Of PUBLISHED, RESCHEDULED, RELEASED, RETRIED, REDRIVEN and HELD: when it was or is due."""
     topic: str
     """Of PUBLISHED; empty if the topic was deleted since."""
     producer_id: int

@@ -63,6 +63,9 @@ class Message:
     """Your own name of what of the topic is to be pending once at a time; needs `if_pending`."""
     if_pending: IfPending | None = field(default=None, kw_only=True)
     """What becomes of this message where a pending one has the same `dedup_key`."""
+    ordering_key: str = field(default="", kw_only=True)
+    """Ordered groups get the messages of a topic that have one such key one by one, in the order of
+    their release. It also chooses the queue, instead of the first of `keys`."""
     delay: InitVar[timedelta | None] = field(default=None, kw_only=True)
     """As `delay_ms`, rounded up to milliseconds."""
     due: InitVar[datetime | None] = field(default=None, kw_only=True)
@@ -104,6 +107,7 @@ class Message:
             tuple(self.properties.items()) if self.properties else (),
             self.client_message_id,
             self.content_type,
+            self.ordering_key,
         )
 
 
@@ -364,6 +368,11 @@ class ReceivedMessage:
     def content_type(self) -> str:
         """How the sender encoded the body; empty if it did not say."""
         return self.meta.content_type
+
+    @property
+    def ordering_key(self) -> str:
+        """Its ordering key; empty without one."""
+        return self.meta.ordering_key
 
     def __repr__(self) -> str:
         """Its id and attempt; not its body, which may be large or secret."""

@@ -31,6 +31,7 @@ _KEY_KEY: Final = b"\x12"
 _PROPERTY_KEY: Final = b"\x1a"
 _CLIENT_ID_KEY: Final = b"\x22"
 _CONTENT_TYPE_KEY: Final = b"\x2a"
+_ORDERING_KEY_KEY: Final = b"\x32"
 _NAME_KEY: Final = b"\x0a"
 _VALUE_KEY: Final = b"\x12"
 _ONE_BYTE_LENGTH: Final = 0x80
@@ -45,13 +46,16 @@ class MessageMeta:
     tags: tuple[str, ...] = ()
     """Labels to filter by. The first one is the primary tag."""
     keys: tuple[str, ...] = ()
-    """Names from the sender's own world. The first one chooses the queue."""
+    """Names from the sender's own world. The first one chooses the queue, where no ordering key
+    does."""
     properties: tuple[tuple[str, str], ...] = ()
     """(name, value) of each attribute; names are unique."""
     client_message_id: str = ""
     """The sender's own id of the message."""
     content_type: str = ""
     """How the body is encoded, such as "application/json"."""
+    ordering_key: str = ""
+    """Ordered groups get messages of one such key one by one, in order. It chooses the queue."""
 
 
 NO_META: Final = MessageMeta()
@@ -66,7 +70,7 @@ class EncodedMeta(NamedTuple):
     tag_gene: int
     """Gene of the tags as topics have it by default; 0 without tags."""
     key_hash: int
-    """Hash of the first key; 0 without keys."""
+    """Hash of the ordering key, else of the first key; 0 without either."""
     tags: tuple[str, ...] = ()
     """As in `MessageMeta`: for genes of topics that want others."""
     properties: tuple[tuple[str, str], ...] = ()
@@ -76,7 +80,12 @@ class EncodedMeta(NamedTuple):
 def encode(meta: MessageMeta) -> EncodedMeta:
     """Check `meta` against the limits and encode it. Raises as `encode_fields`."""
     return encode_fields(
-        meta.tags, meta.keys, meta.properties, meta.client_message_id, meta.content_type
+        meta.tags,
+        meta.keys,
+        meta.properties,
+        meta.client_message_id,
+        meta.content_type,
+        meta.ordering_key,
     )
 
 
@@ -86,6 +95,7 @@ def encode_fields(
     properties: tuple[tuple[str, str], ...],
     client_message_id: str,
     content_type: str,
+    ordering_key: str = "",
 ) -> EncodedMeta:
     """Check metadata against the limits and encode it; what repeats is encoded once.
 
@@ -95,8 +105,9 @@ def encode_fields(
         MessageTooLarge: more items or bytes than a limit allows; `params` names it.
         InvalidArgument: an empty or unprintable tag, key or name; a name that is there twice.
     """
-    if keys or client_message_id:  # likely the only one of its kind: it would push out the others
-        return _encode(tags, keys, properties, client_message_id, content_type)
+    if keys or client_message_id or ordering_key:
+        # Likely the only one of its kind: it would push out the others.
+        return _encode(tags, keys, properties, client_message_id, content_type, ordering_key)
     return _encode_cached(tags, keys, properties, client_message_id, content_type)
 
 
@@ -138,6 +149,7 @@ def _from_protobuf(message: meta_pb2.MessageMeta) -> MessageMeta:
         tuple((pair.name, pair.value) for pair in message.properties),
         message.client_message_id,
         message.content_type,
+        message.ordering_key,
     )
 
 
@@ -147,6 +159,7 @@ def _encode(
     properties: tuple[tuple[str, str], ...],
     client_message_id: str,
     content_type: str,
+    ordering_key: str = "",
 ) -> EncodedMeta:
     raw, gene = _tag_part(tags) if tags else (b"", 0)
     hashed = 0
@@ -165,6 +178,10 @@ def _encode(
     if content_type:
         text = _text("content_type", content_type, CONTENT_TYPE_BYTES_MAX)
         raw += _piece(_CONTENT_TYPE_KEY, text)
+    if ordering_key:
+        text = _text("ordering_key", ordering_key, limits.KEY_BYTES_MAX)
+        hashed = key_hash(text)
+        raw += _piece(_ORDERING_KEY_KEY, text)
     _check_size(len(raw))
     return EncodedMeta(raw, gene, hashed, tags, properties)
 

@@ -127,17 +127,10 @@ class Outcome(IntEnum):
     """Of a group's own dead letters: given to it again, as retries of where they came from."""
     SKIPPED = 6
     """An operator's word: the group begins, or goes on, behind them."""
-
-
-class Step(IntEnum):
-    """What a TRANSACT row does to a transaction that is open."""
-
-    CHECK = 1
-    """Its producers are asked what became of it."""
-    ROLL_BACK = 2
-    """A producer's or an operator's word."""
-    EXPIRE = 3
-    """Rolled back, since nobody has said what became of it for too long."""
+    HELD = 7
+    """Not resolved: given back by an ordered group, each stays where it stands and waits there."""
+    FREED = 8
+    """Not resolved: what HELD said of them is over, as if they had never been delivered."""
 
 
 DISPATCH_ROW: Final = np.dtype(

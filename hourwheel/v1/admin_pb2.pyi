@@ -108,7 +108,7 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "retry_delays", "retry_jitter_percent", "start_at", "start_ms", "in_flight_max", "per_second_max")
+    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "retry_delays", "retry_jitter_percent", "start_at", "start_ms", "in_flight_max", "per_second_max", "order")
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,7 @@ class GroupSettings(_message.Message):
     START_MS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
     PER_SECOND_MAX_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     attempts_max: int
     invisible_ms: int
     retry_delay_ms: int
@@ -129,7 +130,8 @@ class GroupSettings(_message.Message):
     start_ms: int
     in_flight_max: int
     per_second_max: int
-    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., retry_delays: _Optional[_Union[_groups_pb2.RetryDelays, _Mapping]] = ..., retry_jitter_percent: _Optional[int] = ..., start_at: _Optional[_Union[_groups_pb2.StartAt, str]] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ...) -> None: ...
+    order: _groups_pb2.GroupOrder
+    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., retry_delays: _Optional[_Union[_groups_pb2.RetryDelays, _Mapping]] = ..., retry_jitter_percent: _Optional[int] = ..., start_at: _Optional[_Union[_groups_pb2.StartAt, str]] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[_Union[_groups_pb2.GroupOrder, str]] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("name", "settings", "lags", "subscriptions", "description", "is_paused", "version")
@@ -142,12 +144,12 @@ class Group(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: GroupSettings
-    lags: _containers.RepeatedCompositeFieldContainer[GroupLag]
+    lags: _containers.RepeatedCompositeFieldContainer[_groups_pb2.GroupLag]
     subscriptions: _containers.RepeatedCompositeFieldContainer[GroupSubscription]
     description: str
     is_paused: bool
     version: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[GroupLag, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[GroupSubscription, _Mapping]]] = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., lags: _Optional[_Iterable[_Union[_groups_pb2.GroupLag, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[GroupSubscription, _Mapping]]] = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class GroupSubscription(_message.Message):
     __slots__ = ("topic", "filter")
@@ -156,20 +158,6 @@ class GroupSubscription(_message.Message):
     topic: str
     filter: _filter_pb2.FilterExpression
     def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
-
-class GroupLag(_message.Message):
-    __slots__ = ("topic", "unresolved_count", "leased_count", "damaged_count", "oldest_age_ms")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    UNRESOLVED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    LEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    DAMAGED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    unresolved_count: int
-    leased_count: int
-    damaged_count: int
-    oldest_age_ms: int
-    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ..., damaged_count: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ...) -> None: ...
 
 class PutGroupRequest(_message.Message):
     __slots__ = ("name", "settings")

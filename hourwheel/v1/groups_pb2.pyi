@@ -21,6 +21,19 @@ class StartAt(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     START_AT_NOW: _ClassVar[StartAt]
     START_AT_TIME: _ClassVar[StartAt]
 
+class GroupOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GROUP_ORDER_UNSPECIFIED: _ClassVar[GroupOrder]
+    GROUP_ORDER_NONE: _ClassVar[GroupOrder]
+    GROUP_ORDER_BLOCK: _ClassVar[GroupOrder]
+    GROUP_ORDER_DEAD_LETTER: _ClassVar[GroupOrder]
+
+class UnblockAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNBLOCK_ACTION_UNSPECIFIED: _ClassVar[UnblockAction]
+    UNBLOCK_ACTION_RETRY: _ClassVar[UnblockAction]
+    UNBLOCK_ACTION_DEAD_LETTER: _ClassVar[UnblockAction]
+
 class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DEAD_LETTER_REASON_UNSPECIFIED: _ClassVar[DeadLetterReason]
@@ -31,6 +44,13 @@ START_AT_UNSPECIFIED: StartAt
 START_AT_FIRST: StartAt
 START_AT_NOW: StartAt
 START_AT_TIME: StartAt
+GROUP_ORDER_UNSPECIFIED: GroupOrder
+GROUP_ORDER_NONE: GroupOrder
+GROUP_ORDER_BLOCK: GroupOrder
+GROUP_ORDER_DEAD_LETTER: GroupOrder
+UNBLOCK_ACTION_UNSPECIFIED: UnblockAction
+UNBLOCK_ACTION_RETRY: UnblockAction
+UNBLOCK_ACTION_DEAD_LETTER: UnblockAction
 DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
 DEAD_LETTER_REASON_ATTEMPTS_USED_UP: DeadLetterReason
 
@@ -42,17 +62,39 @@ class RetryDelays(_message.Message):
     preset: RetryPreset
     def __init__(self, delays_ms: _Optional[_Iterable[int]] = ..., preset: _Optional[_Union[RetryPreset, str]] = ...) -> None: ...
 
+class GroupLag(_message.Message):
+    __slots__ = ("topic", "unresolved_count", "leased_count", "damaged_count", "oldest_age_ms", "blocked_count", "blocked_message_ids")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    UNRESOLVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    unresolved_count: int
+    leased_count: int
+    damaged_count: int
+    oldest_age_ms: int
+    blocked_count: int
+    blocked_message_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., unresolved_count: _Optional[int] = ..., leased_count: _Optional[int] = ..., damaged_count: _Optional[int] = ..., oldest_age_ms: _Optional[int] = ..., blocked_count: _Optional[int] = ..., blocked_message_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class SkipRequest(_message.Message):
-    __slots__ = ("group", "topic", "before_ms", "positions")
+    __slots__ = ("group", "topic", "before_ms", "positions", "message_ids", "action")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BEFORE_MS_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     before_ms: int
     positions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., before_ms: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
+    message_ids: _containers.RepeatedScalarFieldContainer[str]
+    action: UnblockAction
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., before_ms: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ..., message_ids: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[UnblockAction, str]] = ...) -> None: ...
 
 class SkipResponse(_message.Message):
     __slots__ = ("skipped_count", "positions")

@@ -27,7 +27,7 @@ from node.api.checks import (
     check_readable_topic,
     check_topic,
 )
-from node.api.group_settings import group_settings, settings_to_wire
+from node.api.group_settings import group_settings, settings_to_wire, unblocking_of
 from node.api.listing import Page, by_name
 from node.api.status_answer import NodeIdentity, status_answer
 from node.contracts.broker import (
@@ -266,8 +266,12 @@ class Admin:
         check_readable_topic(request.topic)
         check_at_least("before_ms", request.before_ms, 0)
         check_at_most("the number of positions", len(request.positions), QUEUE_COUNT_MAX)
-        if request.before_ms and request.positions:
-            raise errors.InvalidArgument("give an instant or positions", field="positions")
+        if bool(request.before_ms) + bool(request.positions) + bool(request.message_ids) > 1:
+            raise errors.InvalidArgument("give an instant, positions or ids", field="positions")
+        if request.message_ids:
+            unblocking = unblocking_of(request)
+            count = await self._engine.unblock(request.group, request.topic, unblocking)
+            return groups_pb2.SkipResponse(skipped_count=count)
         found = await self._engine.skip(
             request.group, request.topic, request.before_ms, request.positions
         )
@@ -362,12 +366,14 @@ def _group(group: GroupInfo, is_shown: Callable[[str], bool], now_ms: int) -> wi
         name=group.name,
         settings=settings_to_wire(group),
         lags=[
-            wire.GroupLag(
+            groups_pb2.GroupLag(
                 topic=lag.topic,
                 unresolved_count=lag.unresolved_count,
                 leased_count=lag.leased_count,
                 damaged_count=lag.damaged_count,
                 oldest_age_ms=lag.age_ms(now_ms),
+                blocked_count=lag.blocked_count,
+                blocked_message_ids=map(str, lag.blocked_ids),
             )
             for lag in group.lags
             if is_shown(lag.topic)

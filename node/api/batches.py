@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c_each, split
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
-from hourwheel.formats.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC
+from hourwheel.formats.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC, key_hash
 from hourwheel.outcomes import IfPending
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1.meta_pb2 import MessageMeta
@@ -159,11 +159,20 @@ def _check_messages(batch: RecordBatch, raw: bytes, allowed: LimitsSection) -> N
         raise errors.InvalidBatch(f"message {index} fails its CRC32C", index=index)
     if meta_len.any():
         starts = np.cumsum(lengths) - lengths + batch.blob_offset
-        _check_metas(raw, starts, meta_len)
+        _check_metas(raw, starts, meta_len, batch.key_hash)
 
 
-def _check_metas(raw: bytes, starts: NDArray[np.int64], meta_len: NDArray[np.uint32]) -> None:
-    """Each meta can be read, and has no more parts than it may; equal ones are read once."""
+def _check_metas(
+    raw: bytes,
+    starts: NDArray[np.int64],
+    meta_len: NDArray[np.uint32],
+    key_hashes: NDArray[np.uint64],
+) -> None:
+    """Each meta can be read, and has no more parts than it may; equal ones are read once.
+
+    Ordering keys choose the queue: else messages of one key would be in several, in no order.
+    """
+    hash_of: dict[bytes, int] = {}
     to_read = np.flatnonzero(~_are_one_short_key(raw, starts, meta_len)).tolist()
     begins, ends = starts.tolist(), (starts + meta_len).tolist()
     metas = {raw[begins[index] : ends[index]]: index for index in to_read}
@@ -187,6 +196,21 @@ def _check_metas(raw: bytes, starts: NDArray[np.int64], meta_len: NDArray[np.uin
                 raise errors.InvalidBatch(
                     f"message {index}: a key has 1 to {limits.KEY_BYTES_MAX} bytes", index=index
                 )
+        if message.ordering_key:
+            ordering_key = message.ordering_key.encode()
+            if len(ordering_key) > limits.KEY_BYTES_MAX:
+                raise errors.InvalidBatch(
+                    f"message {index}: an ordering key has at most {limits.KEY_BYTES_MAX} bytes",
+                    index=index,
+                )
+            hash_of[meta] = key_hash(ordering_key)
+    if not hash_of:
+        return
+    for index, found in zip(to_read, key_hashes[to_read].tolist(), strict=True):
+        if hash_of.get(raw[begins[index] : ends[index]], found) != found:
+            raise errors.InvalidBatch(
+                f"message {index}: its key hash is not that of its ordering key", index=index
+            )
 
 
 def _are_one_short_key(

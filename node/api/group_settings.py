@@ -4,12 +4,14 @@ from typing import Final
 
 from hourwheel import errors, limits
 from hourwheel.delay_levels import RetryPreset
+from hourwheel.formats import message_id
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2
 from node.api.checks import check_at_least, check_at_most
 from node.contracts.broker import GroupInfo, GroupSettings
-from storage.views.catalog_items import START_FIRST_MS, START_NOW_MS
+from node.contracts.group_positions import UnblockAction, Unblocking
+from storage.views.catalog_items import START_FIRST_MS, START_NOW_MS, GroupOrder
 
 _ATTEMPTS_MAX: Final = 1_000
 _JITTER_PERCENT_MAX: Final = 100
@@ -22,6 +24,13 @@ _START_NAMES: Final = {
     START_FIRST_MS: groups_pb2.START_AT_FIRST,
     START_NOW_MS: groups_pb2.START_AT_NOW,
 }
+_ORDERS: Final[dict[groups_pb2.GroupOrder, GroupOrder | None]] = {
+    groups_pb2.GROUP_ORDER_UNSPECIFIED: None,
+    groups_pb2.GROUP_ORDER_NONE: GroupOrder.NONE,
+    groups_pb2.GROUP_ORDER_BLOCK: GroupOrder.BLOCK,
+    groups_pb2.GROUP_ORDER_DEAD_LETTER: GroupOrder.DEAD_LETTER,
+}
+_ORDER_NAMES: Final = {order: number for number, order in _ORDERS.items() if order is not None}
 _STARTS: Final[dict[int, int | None]] = {
     groups_pb2.START_AT_UNSPECIFIED: None,
     groups_pb2.START_AT_FIRST: START_FIRST_MS,
@@ -45,6 +54,8 @@ def group_settings(requested: wire.GroupSettings) -> GroupSettings:
     for name, most in _LIMITS.items():
         found[name] = getattr(requested, name) if requested.HasField(name) else None
         check_at_most(f"settings.{name}", found[name] or 0, most)
+    if requested.order not in _ORDERS:
+        raise errors.InvalidArgument("settings.order is not known", field="settings.order")
     return GroupSettings(
         requested.attempts_max,
         requested.invisible_ms,
@@ -53,6 +64,7 @@ def group_settings(requested: wire.GroupSettings) -> GroupSettings:
         _retry_delays_ms(requested.retry_delays) if requested.HasField("retry_delays") else None,
         jitter_percent,
         _start_ms(requested),
+        order=_ORDERS[requested.order],
         **found,
     )
 
@@ -102,4 +114,14 @@ def settings_to_wire(group: GroupInfo) -> wire.GroupSettings:
         start_ms=0 if group.start_ms in _START_NAMES else group.start_ms,
         in_flight_max=group.in_flight_max,
         per_second_max=group.per_second_max,
+        order=_ORDER_NAMES[group.order],
     )
+
+
+def unblocking_of(request: groups_pb2.SkipRequest) -> Unblocking:
+    """Which messages an ordered group is to go on with, and how. Raises InvalidArgument."""
+    check_at_most("message_ids", len(request.message_ids), limits.DEAD_LETTER_PAGE_SIZE_MAX)
+    if request.action not in groups_pb2.UnblockAction.values():
+        raise errors.InvalidArgument("this action is not known", field="action")
+    ids = tuple(map(message_id.parse, request.message_ids))
+    return Unblocking(ids, UnblockAction(request.action))

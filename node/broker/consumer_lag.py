@@ -23,6 +23,8 @@ class LagSeries(NamedTuple):
     leased_count: int
     oldest_ms: int = 0
     """When the oldest of the unresolved could be received first; 0 where there is none."""
+    blocked_count: int = 0
+    """Of an ordered group: messages that block their keys."""
 
     def age_ms(self, now_ms: int) -> int:
         """How long ago that was."""
@@ -107,8 +109,8 @@ class _Counter:
         )
 
 
-def _fields(lag: GroupLagInfo) -> tuple[str, int, int, int]:
-    return lag.topic, lag.unresolved_count, lag.leased_count, lag.oldest_ms
+def _fields(lag: GroupLagInfo) -> tuple[str, int, int, int, int]:
+    return lag.topic, lag.unresolved_count, lag.leased_count, lag.oldest_ms, lag.blocked_count
 
 
 def _order(one: LagSeries) -> tuple[int, str, str]:

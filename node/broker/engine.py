@@ -46,8 +46,8 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
-from node.contracts.group_positions import SkippedInfo
-from node.contracts.history import HistoryPage
+from node.contracts.group_positions import SkippedInfo, Unblocking
+from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.message_topics import MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
@@ -512,6 +512,11 @@ class Engine:
         master = self._master
         return await master.answer(master.skipper.skip(group, topic, before_ms, positions))
 
+    async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.skipper.unblock(group, topic, unblocking))
+
     async def list_dead_letters(
         self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool
     ) -> DeadLettersPage:
@@ -569,7 +574,7 @@ class Engine:
         maintenance = self.background.maintenance
         return shard_status(self.shard, epoch, maintenance, self.guard, self.now_ms())
 
-    def describe(self, message_id: MessageId) -> broker.MessageInfo:
+    def describe(self, message_id: MessageId) -> MessageInfo:
         """See EnginePort."""
         return describe(self.shard, message_id, self.damage.damaged)
 

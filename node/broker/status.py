@@ -9,7 +9,8 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import MessageState
 from hourwheel.types import SEQUENCE_MAX, Key
 from node.broker.disk_guard import DiskGuard
-from node.contracts.broker import MessageInfo, ShardStatusData
+from node.contracts.broker import ShardStatusData
+from node.contracts.history import MessageInfo
 from node.delivery.damaged import DamagedMessages
 from node.shard.job_planner import Maintenance
 from node.shard.shard import Shard

@@ -6,11 +6,12 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import GroupConfig
 from node.contracts.broker import CatalogUpdate, GroupSettings
-from storage.views.catalog_items import Group
+from node.shard.views import ORDER_LEVEL, Views
+from storage.views.catalog_items import Group, GroupOrder, Topic
 
 _KEPT: Final = (
     *("retry_delays_ms", "retry_jitter_percent", "start_ms"),
-    *("in_flight_max", "per_second_max"),
+    *("in_flight_max", "per_second_max", "order"),
 )
 """Settings that stay as they were where they are not given."""
 
@@ -62,6 +63,41 @@ def given(update: CatalogUpdate) -> dict[str, Any]:
         "dispatch_tolerance_ms": update.dispatch_tolerance_ms,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def check_order(views: Views, name: str, settings: GroupSettings) -> None:
+    """Whether a group may get this order now.
+
+    Raises:
+        FailedPrecondition: it reads a topic already: what it has and what it gave back there are in
+            no order.
+        FeatureLevelTooLow: a node of an earlier version does not know how to keep it.
+    """
+    if settings.order is None:
+        return
+    group: Group | None = views.catalog.find_group(name)
+    is_ordered = group is not None and group.is_ordered
+    if (settings.order != GroupOrder.NONE) == is_ordered:
+        return
+    if group is not None and views.catalog.subscriptions_of(group.group_id, 0, 1):
+        raise errors.FailedPrecondition(
+            f"group {name!r} reads a topic already: whether it is ordered is settled before that",
+            group=name,
+        )
+    if views.feature_level < ORDER_LEVEL:
+        raise errors.FeatureLevelTooLow(
+            "a node of an earlier version is in the cluster, which knows no ordered groups",
+            level=views.feature_level,
+            level_min=ORDER_LEVEL,
+        )
+
+
+def check_may_read(group: Group, topic: Topic) -> None:
+    """Raises InvalidArgument: an ordered group cannot read such a topic."""
+    if group.is_ordered and topic.internal:
+        raise errors.InvalidArgument(
+            "an ordered group reads none of the cluster's own topics", topic=topic.name
+        )
 
 
 def with_settings(group: Group, settings: GroupSettings) -> Group:

@@ -7,7 +7,9 @@ order of names, so that what is made or deleted meanwhile moves nothing else.
 
 from typing import Final
 
+from hourwheel.formats.message_id import MessageId
 from hourwheel.types import QUEUE_COUNT_MAX, topic_queue
+from node.catalog.positions import held_ids
 from node.contracts.broker import (
     GroupInfo,
     SubscriptionInfo,
@@ -17,7 +19,7 @@ from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.delivery.receiver import Receiver
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
-from storage.queues.ack_state import AckWindow
+from storage.queues.ack_state import BLOCKED_MS, AckWindow
 from storage.views.catalog import Catalog
 from storage.views.catalog_items import Group, Subscription, Topic
 
@@ -28,6 +30,8 @@ LAG_QUEUES_AT_ONCE: Final = 48
 """The same where what is resolved and leased of each is counted, and its oldest entry is read."""
 LISTED_SUBSCRIPTIONS_MAX: Final = 100
 """So many subscriptions of each group are told in a list; all of them of one group by itself."""
+BLOCKED_LISTED: Final = 100
+"""Ids that a lag has of messages which block their keys."""
 _BEHIND_INTERNAL: Final = "&"
 """Names of the cluster's own topics begin with "%", and no others do; this is right behind it."""
 _UNTOUCHED: Final = AckWindow()
@@ -135,6 +139,7 @@ class Listing:
             group.start_ms,
             group.in_flight_max,
             group.per_second_max,
+            group.order,
         )
 
     def _name_of(self, subscription: Subscription) -> str:
@@ -193,4 +198,16 @@ class Listing:
                     visible_ms = int(max(unit["due_ms"], unit["store_ms"]))
                     oldest_ms = min(oldest_ms or visible_ms, visible_ms)
         name = self._name_of(subscription)
-        return GroupLagInfo(name, unresolved, leased, damaged, oldest_ms)
+        blocked_count, blocked = self._blocked(subscription)
+        return GroupLagInfo(name, unresolved, leased, damaged, oldest_ms, blocked_count, blocked)
+
+    def _blocked(self, subscription: Subscription) -> tuple[int, tuple[MessageId, ...]]:
+        """How many messages block their keys, and the ids of the first of them."""
+        ids, count = list[MessageId](), 0
+        for number in self._receiver.queues_of(subscription.group_id, subscription.topic_id):
+            window = self._shard.views.acks.find(subscription.group_id, number) or _UNTOUCHED
+            held = window.held.items()
+            blocked = sorted(at for at, one in held if one.until_ms >= BLOCKED_MS)
+            count += len(blocked)
+            ids += held_ids(self._shard, number, blocked[: BLOCKED_LISTED - len(ids)])
+        return count, tuple(ids)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
-from hourwheel.types import topic_of
+from hourwheel.formats.message_id import MessageId
+from hourwheel.types import TopicQueue, topic_of
 from node.catalog.serving import ServingConsumers
-from node.contracts.group_positions import SkippedInfo
-from node.delivery.resolve_rows import skipped_rows
+from node.contracts.group_positions import SkippedInfo, UnblockAction, Unblocking
+from node.delivery.resolve_rows import dead_rows, freed_rows, skipped_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.shard.views import REDRIVE_LEVEL
@@ -61,6 +62,26 @@ def check_level(shard: Shard) -> None:
         )
 
 
+_ROWS_OF: Final = {
+    UnblockAction.RETRY: freed_rows,
+    UnblockAction.SKIP: skipped_rows,
+    UnblockAction.DEAD_LETTER: dead_rows,
+}
+
+
+def held_ids(shard: Shard, number: TopicQueue, positions: list[int]) -> list[MessageId]:
+    """The ids of the messages at these positions of a queue."""
+    if not positions:
+        return []
+    sequences = shard.views.queues.get(number).pick(np.array(positions, np.int64))["sequence"]
+    due_ms = shard.views.sequences.read_many(sequences)[0].tolist()
+    epochs = shard.views.epochs_of(sequences).tolist()
+    return [
+        MessageId(shard.shard_id, *one)
+        for one in zip(epochs, sequences.tolist(), due_ms, strict=True)
+    ]
+
+
 class Skipper:
     """See EnginePort.skip."""
 
@@ -94,6 +115,32 @@ class Skipper:
         rows = rows_before(shard, group_id, queues, positions)
         counts = await self._serving.propose_resolve(rows) if len(rows) else []
         return SkippedInfo(sum(counts), list(positions[-len(own) :]))
+
+    async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
+        """See EnginePort."""
+        views = self._shard.views
+        found_group, topic_id = (
+            views.catalog.get_group(group),
+            views.catalog.get_topic(topic).topic_id,
+        )
+        receiver = self._serving.mastership.receiver
+        queues = receiver.queues_of(found_group.group_id, topic_id)
+        if not found_group.is_ordered or not queues:
+            raise errors.FailedPrecondition(
+                f"group {group!r} is not ordered, or does not read topic {topic!r}", group=group
+            )
+        wanted, rows = set(unblocking.ids), list[NDArray[np.void]]()
+        for number in queues:
+            group_queue = GroupQueue(found_group.group_id, number)
+            leased = receiver.leases.positions_of(group_queue)
+            held = [one for one in sorted(views.acks.get(*group_queue).held) if one not in leased]
+            ids = held_ids(self._shard, number, held)
+            meant = [(at, at + 1) for at, one in zip(held, ids, strict=True) if one in wanted]
+            if meant:
+                rows.append(_ROWS_OF[unblocking.action](group_queue, meant))
+        if not rows:
+            return 0
+        return sum(await self._serving.propose_resolve(join_rows(rows)))
 
     def _check_positions(self, own: Sequence[int], positions: Sequence[int]) -> None:
         if len(positions) != len(own):

@@ -21,6 +21,8 @@ from hourwheel.types import DISPATCH_TOPIC, GroupId, TopicId, topic_queue
 from node.catalog import positions
 from node.catalog.changes import (
     DefaultsConfig,
+    check_may_read,
+    check_order,
     check_room,
     check_version,
     given,
@@ -333,6 +335,7 @@ class CatalogService:
             positions.check_level(self._shard)
         async with self._lock:
             await self._settle_changes()
+            check_order(self._shard.views, name, settings)
             group, changes = self._make_group(name, settings)
             waking = asyncio.ensure_future(self._wake_behind(changes.pop(), group))
             if not all(await asyncio.gather(*changes, asyncio.shield(waking))):
@@ -349,6 +352,7 @@ class CatalogService:
             await self._settle_changes()
             found = self._catalog.get_group(name)
             check_version(found.version, update)
+            check_order(self._shard.views, name, settings)
             changed = replace(found, automatic=False, version=self._next_version(), **given(update))
             changed = with_settings(changed, settings)
             changing = self._change(ConfigChange(put_group=changed.config()))
@@ -494,6 +498,7 @@ class CatalogService:
             if not defaults.groups_auto_create:
                 raise errors.UnknownGroup(f"there is no group {group!r}", group=group)
         else:
+            check_may_read(found_group, found_topic)
             found_group = await self._with_letters(found_group)
             known = catalog.find_subscription(found_group.group_id, found_topic.topic_id)
             if known is not None:
@@ -581,6 +586,7 @@ class CatalogService:
         await self._delete_many(self._catalog.subscriptions_of(group.group_id))
         await self._change(ConfigChange(delete_group_id=group.group_id))
         self._receiver.leases.drop_group(group.group_id)
+        self._receiver.ordered.drop_group(group.group_id)
         self._receiver.filtered_ranges.drop_group(group.group_id)
         letters = group.dead_letter_topic_id
         start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))

@@ -356,6 +356,7 @@ def pending_message(message: PendingMessage, body: bytes | None) -> dict[str, An
         "keys": list(message.meta.keys),
         "properties": [list(pair) for pair in message.meta.properties],
         "content_type": message.meta.content_type,
+        "ordering_key": message.meta.ordering_key,
         "body_bytes": message.body_bytes,
         "is_corrupt": message.is_corrupt,
         **shown_body(body),

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.joined_rows import join_rows
+from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import ReceiptOutcome
 from node.catalog.serving import ServingConsumers
 from node.contracts.broker import Selection
@@ -52,7 +53,8 @@ class AckService:
         """What became of each selection."""
         outcomes: list[ReceiptOutcome] = []
         records = _Records()
-        proposed: list[tuple[int, int, SelectedPositions]] = []
+        proposed: list[tuple[int, NDArray[np.void], SelectedPositions]] = []
+        keeps_place = group.is_ordered and not is_ack
         now_ms = self._now_ms()
         for ordinal, one in enumerate(selections):
             if ordinal and not ordinal % SELECTIONS_AT_ONCE:
@@ -65,12 +67,15 @@ class AckService:
                 else:
                     rows = positions.nack_rows(group, now_ms, retry_delay_ms)
                 records.add(rows, is_ascending=is_ack and positions.picked is not None)
-                proposed.append((ordinal, len(rows), positions))
+                proposed.append((ordinal, rows, positions))
         counts = await self._append(records.take())
         at = 0
-        for number, (ordinal, width, positions) in enumerate(proposed, 1):
-            done = sum(counts[at : at + width])
-            at += width
+        for number, (ordinal, rows, positions) in enumerate(proposed, 1):
+            done = sum(counts[at : at + len(rows)])
+            if keeps_place:  # one that becomes a dead letter has two rows
+                each = zip(counts[at : at + len(rows)], rows["outcome"].tolist(), strict=True)
+                done = sum(count for count, outcome in each if outcome == Outcome.HELD)
+            at += len(rows)
             if not self._note(group, positions, done, is_ack=is_ack):
                 outcomes[ordinal] = ReceiptOutcome.STALE
             if not number % NOTES_AT_ONCE:
@@ -84,12 +89,18 @@ class AckService:
         return find_positions(shard, self._receiver, group, one, reads=self._reads)
 
     def _note(self, group: Group, positions: SelectedPositions, done: int, *, is_ack: bool) -> bool:
-        """Update the lease. Returns whether all of the selection was resolved just now."""
+        """Update the lease. Returns whether all of the selection was resolved just now.
+
+        Or held: what an ordered group gives back keeps its place.
+        """
         leases, count = self._receiver.leases, positions.message_count
         if is_ack:
             self._stats.acknowledged += min(done, count)
         is_done = done == positions.position_count
-        if is_done and positions.is_whole:
+        if group.is_ordered and not is_ack:
+            for first, end in positions.ranges:
+                leases.give_up(positions.lease_id, first, end)
+        elif is_done and positions.is_whole:
             leases.end(positions.lease_id)
         elif group.in_flight_max:
             window = self._mastership.shard.views.acks.get(*positions.group_queue)

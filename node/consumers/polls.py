@@ -269,7 +269,10 @@ class Polls:
         count_max, bytes_max = self._budget.share(messages_max, waiter.params.overhead_bytes)
         bytes_max = min(waiter.params.bytes_max, bytes_max)
         limits = ReceiveLimits(count_max, bytes_max, waiter.invisible_ms, now_ms)
+        alarm_ms = receiver.ordered.next_ms()
         delivery = receiver.receive(*interest, limits, waiter.call_filter)
+        if receiver.ordered.next_ms() != alarm_ms:
+            self._rearm()
         waiter.is_unfinished = receiver.is_unfinished
         if waiter.call_filter is not None:
             receiver.work += _CALL_FILTER_WORK
@@ -447,7 +450,8 @@ class Polls:
     def turn(self, touched: Iterable[int], now_ms: int) -> None:
         """Serve waiters of what has become visible up to `now_ms`, and of these queues."""
         self._receiver.work = 0
-        self._waiters.turn(touched, now_ms)
+        due = self._receiver.ordered.take_due(now_ms)
+        self._waiters.turn([*touched, *due], now_ms)
         for group_id in self._limits.take_ready(now_ms):
             for interest in self._limits.granted(group_id):
                 if not self._postpone(interest):
@@ -460,8 +464,12 @@ class Polls:
         return self._receiver.find_gate_ms(number, now_ms)
 
     def next_wakeup_ms(self) -> int | None:
-        """When entries become visible in a queue with waiters, or a group's limits let some go."""
-        times = self._waiters.next_wakeup_ms(), self._limits.next_wakeup_ms()
+        """When entries become visible in a queue with waiters, or come again, or are let go."""
+        times = (
+            self._waiters.next_wakeup_ms(),
+            self._receiver.ordered.next_ms(),
+            self._limits.next_wakeup_ms(),
+        )
         return min((at for at in times if at is not None), default=None)
 
     def waited_queues(self) -> list[int]:

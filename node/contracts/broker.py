@@ -21,7 +21,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.outcomes import MessageState, ReceiptOutcome
+from hourwheel.outcomes import ReceiptOutcome
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.contracts.dead_letters import (
@@ -30,8 +30,8 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
-from node.contracts.group_positions import SkippedInfo
-from node.contracts.history import HistoryPage
+from node.contracts.group_positions import SkippedInfo, UnblockPort
+from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import TopicsPort
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
@@ -42,6 +42,7 @@ from node.contracts.rescheduling import ReschedulePort
 from node.contracts.transactions import TransactionPort
 from node.contracts.wheel_info import WheelInfo
 from node.telemetry.stats import EngineStats
+from storage.views.catalog_items import GroupOrder
 from storage.views.unit import Units
 
 
@@ -201,6 +202,7 @@ class GroupInfo:
     """0: any number."""
     per_second_max: int = 0
     """0: any number."""
+    order: GroupOrder = GroupOrder.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,16 +247,6 @@ class ShardStatusData:
     recurrence_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MessageInfo:
-    """What is known of one message."""
-
-    state: MessageState
-    due_ms: int
-    is_damaged: bool = False
-    """This node has found its bytes damaged, and has no good ones so far."""
-
-
 @dataclass(slots=True)
 class GroupSettings:
     """Settings of a group; 0 stands for the default everywhere, and None for what there is."""
@@ -272,6 +264,7 @@ class GroupSettings:
     """0: any number."""
     per_second_max: int | None = None
     """0: any number."""
+    order: GroupOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +307,7 @@ class Failure:
             self.report(errors.Internal(repr(error)))
 
 
-class EnginePort(RecurringPort, ReschedulePort, TopicsPort, Protocol):
+class EnginePort(RecurringPort, ReschedulePort, TopicsPort, UnblockPort, Protocol):
     """One node's broker. Errors are those of hourwheel.errors."""
 
     stats: EngineStats

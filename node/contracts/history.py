@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.outcomes import EventKind
+from hourwheel.outcomes import EventKind, MessageState
 
 
 class MessageEvent(NamedTuple):
@@ -29,3 +29,13 @@ class HistoryPage:
     is_complete: bool = True
     """Nothing had to be left out so far; False where the log no longer has the message's publish,
     or too much happened to it to be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageInfo:
+    """What is known of one message."""
+
+    state: MessageState
+    due_ms: int
+    is_damaged: bool = False
+    """This node has found its bytes damaged, and has no good ones so far."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hourwheel.formats.message_id import MessageId
+
 
 @dataclass(frozen=True, slots=True)
 class GroupLagInfo:
@@ -15,6 +17,10 @@ class GroupLagInfo:
     """Of those that are not resolved, how many cannot be read here now."""
     oldest_ms: int = 0
     """When the oldest of them could be received first; 0 where there is none."""
+    blocked_count: int = 0
+    """Of an ordered group: how many have used up their attempts, and block their keys."""
+    blocked_ids: tuple[MessageId, ...] = ()
+    """The first of these."""
 
     def age_ms(self, now_ms: int) -> int:
         """How long ago that was."""

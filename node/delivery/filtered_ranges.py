@@ -151,6 +151,10 @@ class FilteredRanges:
         growing = self._growing.get(group_queue)
         return [*self._grown.get(group_queue, ()), *([] if growing is None else [growing])]
 
+    def ranges_of(self, group_queue: GroupQueue) -> list[tuple[int, int]]:
+        """[first, end) of what was filtered and may not be in the log, ascending."""
+        return sorted((one.first, one.end) for one in self._of(group_queue))
+
     def count_unresolved(self, group_queue: GroupQueue, window: AckWindow) -> int:
         """Positions of a group's queue that were filtered and are not resolved."""
         return sum(window.count_unresolved(one.first, one.end) for one in self._of(group_queue))
@@ -159,7 +163,7 @@ class FilteredRanges:
         self, group_queue: GroupQueue, window: AckWindow, position: int
     ) -> Position:
         """The first position from `position` on that is neither resolved nor filtered."""
-        ranges = sorted((one.first, one.end) for one in self._of(group_queue))
+        ranges = self.ranges_of(group_queue)
         at = window.first_unresolved(position)
         for first, end in ranges:
             if first <= at < end:

@@ -294,6 +294,53 @@ class Leases:
             window.count_unresolved(max(first, low), min(end, high)) for first, end in ranges
         )
 
+    # -- ordered groups ---------------------------------------------------------------------------
+
+    def positions_of(self, group_queue: GroupQueue) -> dict[int, int]:
+        """Position of each message that is leased -> the lease's id."""
+        progress = self._progress.get(group_queue)
+        found: dict[int, int] = {}
+        for lease in progress.leases.values() if progress is not None else ():
+            for part in lease.parts:
+                found.update(dict.fromkeys(lease.messages_in(part), lease.lease_id))
+        return found
+
+    def begin_delivery_again(
+        self, group_queue: GroupQueue, filtered: list[tuple[int, int]]
+    ) -> None:
+        """Deliver all that is neither leased nor withheld, nor in these ranges."""
+        progress = self._progress_of(group_queue)
+        delivered = AckWindow()
+        leased = [part[:2] for one in progress.leases.values() for part in one.parts]
+        for first, end in [*filtered, *progress.withheld.all_ranges(), *leased]:
+            delivered.resolve(first, end - first)
+        progress.delivered = delivered
+
+    def deliver_again(self, group_queue: GroupQueue, first: int, end: int) -> None:
+        """What stands in [first, end) was given back and keeps its place."""
+        self._progress_of(group_queue).delivered.reopen(first, end)
+
+    def give_up(self, lease_id: int, first: int, end: int) -> None:
+        """The lease holds nothing in [first, end) any more, if it lasts at all."""
+        lease = self._by_id.get(lease_id)
+        if lease is None:
+            return
+        parts: list[Part] = []
+        for part in lease.parts:
+            low, high = max(part.first, first), min(part.end, end)
+            if low >= high:
+                parts.append(part)
+                continue
+            count = lease.count_messages(low, high)
+            self._let_go(lease, count, high - low - count)
+            cut = (Part(part.first, low, part.until_ms), Part(high, part.end, part.until_ms))
+            parts += [one for one in cut if one.first < one.end]
+        lease.parts = parts
+        if parts:
+            heapq.heappush(self._ends, (lease.until_ms, lease_id))
+        else:
+            self.end(lease_id)
+
     # -- holding ----------------------------------------------------------------------------------
 
     def get(self, lease_id: int) -> Lease | None:

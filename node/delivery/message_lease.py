@@ -12,6 +12,7 @@ between them, too. A lease that `keeps_gaps` finishes its messages' own position
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -103,6 +104,25 @@ class Lease:
         if self.positions is None:
             return np.array([(self.first + low, self.first + high)], np.int64)
         return runs_of(self.positions[low:high])
+
+    def messages_in(self, part: Part) -> list[int]:
+        """Where the messages of a part stand."""
+        if self.positions is None:
+            return list(range(part.first, part.end))
+        low, high = np.searchsorted(self.positions, (part.first, part.end))
+        found: list[int] = self.positions[low:high].tolist()
+        return found
+
+    def holds_all(self, low: int, high: int) -> bool:
+        """Whether the messages [low, high), as far as it ever had them, are still in its parts."""
+        runs = self.message_runs(low, min(high, self.count)).tolist()
+        held: Iterable[int] = (
+            max(0, min(part.end, end) - max(part.first, first))
+            for first, end in runs
+            for part in self.parts
+        )
+        count: int = sum(end - first for first, end in runs)
+        return sum(held) == count
 
     def count_messages(self, first: int, end: int) -> int:
         """How many messages stand in [first, end), which is within the lease."""

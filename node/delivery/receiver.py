@@ -1,13 +1,14 @@
 """The receiver: leases the next messages of a group's queues, up to the release gate."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from filters.compile import compile_filter
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.types import GroupId, TopicId, TopicQueue, topic_of, topic_queue
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
@@ -15,6 +16,7 @@ from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFil
 from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
 from node.delivery.message_lease import Lease
+from node.delivery.ordered import OrderedQueues
 from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
@@ -72,6 +74,7 @@ class Receiver:
         self.leases = Leases()
         self._smoothing = Smoothing(views.catalog)
         self.filtered_ranges = FilteredRanges()
+        self.ordered = OrderedQueues(views, self.leases, self.filtered_ranges, self._smoothing)
         self._marks = ScanMarks()
         self.counts = Counts()
         """What filters did; the shell adds it up and makes it anew."""
@@ -109,6 +112,9 @@ class Receiver:
     def has_undelivered(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> bool:
         """Whether anything is visible that was not delivered: else `receive` has nothing."""
         queues, next_position = self._views.queues, self.leases.next_position
+        if self._is_ordered(group_id):
+            numbers = self.queues_of(group_id, topic_id)
+            return any(self.ordered.may_have(GroupQueue(group_id, one), now_ms) for one in numbers)
         return any(
             next_position(GroupQueue(group_id, number))
             < self._smoothing.visible_end(queues.get(number), now_ms)
@@ -123,6 +129,10 @@ class Receiver:
         queue = self._views.queues.get(number)
         self._smoothing.visible_end(queue, now_ms)
         return self._smoothing.next_gate_ms(queue, now_ms)
+
+    def _is_ordered(self, group_id: GroupId) -> bool:
+        group = self._views.catalog.find_group_by_id(group_id)
+        return group is not None and group.is_ordered
 
     def _scan_filter(
         self, group_id: GroupId, topic_id: TopicId, call_filter: CallFilter | None
@@ -162,11 +172,16 @@ class Receiver:
         queues = self.queues_of(group_id, topic_id)
         turn = self._turns.get((group_id, topic_id), 0)
         scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
-        self.is_unfinished = False
+        self.is_unfinished, is_ordered = False, self._is_ordered(group_id)
         for step in range(len(queues)):
             number = queues[(turn + step) % len(queues)]
             group_queue, left = GroupQueue(group_id, number), scanner.work
-            if scan_filter is None or topic_of(number) != topic_id:
+            is_whole = scan_filter is None or topic_of(number) != topic_id
+            if is_ordered:
+                others = queues[1:] if number == queues[0] else queues[:1]
+                wanted = None if is_whole else scan_filter
+                delivery = self._receive_in_order(group_queue, others, wanted, scanner, limits)
+            elif scan_filter is None or is_whole:
                 delivery = self._receive_from(group_queue, *limits)
             elif call_filter is None:
                 delivery = self._receive_matching(group_queue, scan_filter, scanner, limits)
@@ -227,6 +242,49 @@ class Receiver:
             count_max = max(1, high - low)  # and read those again, by themselves
         lease = self.leases.grant(group_queue, first, end, now_ms + invisible_ms)
         return self._delivery(lease, units, blobs, now_ms)
+
+    def _receive_in_order(
+        self,
+        group_queue: GroupQueue,
+        others: list[TopicQueue],
+        scan_filter: ScanFilter | None,
+        scanner: FilterScanner,
+        limits: ReceiveLimits,
+    ) -> Delivery | None:
+        """The next messages of keys of which none is leased, one of each.
+
+        `others`: queues in which messages of the same keys may be leased.
+        """
+        queue = self._views.queues.get(group_queue.topic_queue)
+        topic_id = topic_of(group_queue.topic_queue)
+        subscription = self._views.catalog.find_subscription(group_queue.group_id, topic_id)
+        expression = None if subscription is None else subscription.filter
+        lines = self.ordered.follow(group_queue, queue, expression)
+        damage = self.ordered.look_ahead(
+            group_queue, scanner, scan_filter or _EVERYTHING, limits.now_ms, limits.count_max
+        )
+        if damage is not None:
+            self._withhold(group_queue, *damage)
+        rivals = [GroupQueue(group_queue.group_id, number) for number in others]
+        positions = self.ordered.take(group_queue, rivals, limits.count_max, limits.now_ms)
+        while positions:
+            units = _cut(queue.pick(np.array(positions, np.int64)), limits.bytes_max)
+            lines.put_back(positions[len(units) :])
+            positions = positions[: len(units)]
+            blobs, bad = self._bodies.read_joined(units)
+            if not bad:
+                units = self.ordered.count_failures(group_queue, positions, units)
+                until_ms = limits.now_ms + limits.invisible_ms
+                held = np.array(positions, np.int64)
+                lease = self.leases.grant_selected(group_queue, held, until_ms)
+                lines.lease(positions, lease.lease_id)
+                return self._delivery(lease, units, blobs, limits.now_ms)
+            for ordinal, error in bad:
+                self._withhold(group_queue, positions[ordinal], units[ordinal : ordinal + 1], error)
+            damaged = {one.ordinal for one in bad}
+            positions = [one for at, one in enumerate(positions) if at not in damaged]
+        self.is_unfinished = scanner.work <= 0
+        return None
 
     def _receive_matching(
         self,
@@ -322,6 +380,7 @@ class Receiver:
     def offer_again(self, group_queue: GroupQueue, first: int, end: int) -> None:
         """Deliver what is withheld of [first, end)."""
         self.leases.offer_again(group_queue, first, end)
+        self.ordered.drop(group_queue)
         self._marks.clear()
 
     def repeat(self, lease_id: int, until_ms: int, now_ms: int) -> Delivery | None:
@@ -347,6 +406,7 @@ class Receiver:
         blobs, bad = self._bodies.read_joined(units)
         if bad:
             return None
+        units = self.ordered.count_failures(lease.group_queue, positions.tolist(), units)
         self.leases.change(lease, lease.first, lease.end, until_ms)
         return self._delivery(lease, units, blobs, now_ms)
 
@@ -356,6 +416,8 @@ class Receiver:
 
     def is_blocked(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> list[GroupQueue]:
         """The group's queues of a topic that have more, but only behind a full window."""
+        if self._is_ordered(group_id):
+            return []  # its window is bounded by what is unfinished, and not by a floor
         is_filtered = self._scan_filter(group_id, topic_id, None) is not None
         found = []
         for number in self.queues_of(group_id, topic_id):
@@ -371,6 +433,12 @@ class Receiver:
             if is_blocked:
                 found.append(group_queue)
         return found
+
+
+_EVERYTHING: Final = ScanFilter(
+    compile_filter(FilterExpression.everything(), DEFAULT_SPEC), masks=False, checks=False
+)
+"""Passes over nothing."""
 
 
 def _cut(units: Units, bytes_max: int) -> Units:

@@ -17,7 +17,8 @@ from node.delivery.retry_delays import retry_delay_ms, spread_delay_ms
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.shard.views import Views
-from storage.views.catalog_items import Group
+from storage.queues.ack_state import BLOCKED_MS
+from storage.views.catalog_items import Group, GroupOrder
 from storage.views.sorting import sorted_unique
 
 _SPREAD_TOGETHER: Final = 64
@@ -77,6 +78,14 @@ def redrive_rows(group_queue: GroupQueue, ranges: Ranges, due_ms: int) -> NDArra
     return _rows(group_queue, ranges, Outcome.REDRIVE, due_ms)
 
 
+def freed_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
+    """Rows that let an ordered group have the messages at positions [first, end) again, at once.
+
+    The log's feature level must be `ORDER_LEVEL` at least.
+    """
+    return _rows(group_queue, ranges, Outcome.FREED)
+
+
 def filtered_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     """Rows that resolve positions [first, end) as filtered."""
     return _rows(group_queue, ranges, Outcome.FILTERED)
@@ -90,6 +99,9 @@ def give_back_rows(
     In parts with gaps the messages become retries; then the rest, whatever is still unresolved by
     then, is resolved as filtered.
     """
+    if group.is_ordered:
+        own = [run for part in parts for run in _message_runs(part)]
+        return held_rows(views, group, group_queue, own, now_ms, None)
     runs: list[tuple[int, int]] = []
     rests: list[tuple[int, int]] = []
     for part in parts:
@@ -139,6 +151,55 @@ def retry_rows(
         )
     ]
     return _rows(group_queue, np.stack((positions[begins], lasts + 1), axis=1), Outcome.RETRY, due)
+
+
+def _message_runs(part: Part) -> list[tuple[int, int]]:
+    """[first, end) of the runs of neighbours in a part's messages."""
+    if part.messages is None:
+        return [(part.first, part.end)]
+    found: list[tuple[int, int]] = runs_of(np.array(part.messages, np.int64)).tolist()
+    return found
+
+
+def held_rows(
+    views: Views,
+    group: Group,
+    group_queue: GroupQueue,
+    ranges: Ranges,
+    now_ms: int,
+    delay_ms: int | None,
+) -> NDArray[np.void]:
+    """Rows that give positions [first, end) back to an ordered group, in their place.
+
+    Each waits for `delay_ms`, or the group's own delay. One that has used up its attempts blocks
+    its key, or becomes a dead letter: as the group wants it.
+    """
+    queue, window = views.queues.get(group_queue.topic_queue), views.acks.get(*group_queue)
+    start, end = queue.start_position, queue.end_position
+    unresolved = [
+        one
+        for low, high in _pairs(ranges).tolist()
+        for one in window.unresolved(max(low, start), min(high, end))
+    ]
+    positions = [at for low, high in unresolved for at in range(low, high)]
+    if not positions:
+        return _rows(group_queue, (), Outcome.HELD)
+    firsts = queue.pick(np.array(positions, np.int64))["attempt"].tolist()
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    for position, first_attempt in zip(positions, firsts, strict=True):
+        held = window.held.get(position)
+        attempt = max(1, first_attempt) + (0 if held is None else held.failure_count)
+        each = delay_ms
+        if each is None:
+            own_ms = retry_delay_ms(group, attempt)
+            each = spread_delay_ms(group, own_ms, position, attempt)
+        until_ms, is_spent = now_ms + each, attempt >= group.attempts_max
+        if is_spent and group.order == GroupOrder.BLOCK:
+            until_ms = BLOCKED_MS
+        rows.append((*group_queue, position, 1, Outcome.HELD, until_ms))
+        if is_spent and group.order == GroupOrder.DEAD_LETTER:
+            rows.append((*group_queue, position, 1, Outcome.DEAD, 0))
+    return np.array(rows, RESOLVE_ROW)
 
 
 def unresolved_of(views: Views, group_queue: GroupQueue, part: Part) -> list[tuple[int, int]]:
@@ -200,6 +261,8 @@ class SelectedPositions:
 
     def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[np.void]:
         """Rows that give the messages back, and then resolve the rest of the ranges as filtered."""
+        if group.is_ordered:
+            return held_rows(self.views, group, self.group_queue, self.ranges, now_ms, delay_ms)
         runs = self.ranges if self.picked is None else self.picked
         rows = retry_rows(self.views, group, self.group_queue, runs, now_ms, delay_ms)
         if self.picked is None:
@@ -238,8 +301,8 @@ def find_positions(
         lease = leases.find_former(receipt.epoch, receipt.lease_id)
     high = one.first + one.count
     if receipt.lease_id & SPARSE_ID:
-        if lease is None:
-            return refused(ReceiptOutcome.STALE)
+        if lease is None or (group.is_ordered and not lease.holds_all(one.first, high)):
+            return refused(ReceiptOutcome.STALE)  # of an ordered group another may have it by now
         if lease.group_queue != group_queue or high > lease.count:
             return refused(ReceiptOutcome.INVALID)
         ranges = lease.ranges(one.first, high)

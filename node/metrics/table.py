@@ -264,13 +264,18 @@ FAMILIES: Final = (
         is_settled=True,
     ),
     Family(
+        "hourwheel_consumer_blocked_messages",
+        "gauge",
+        ("group", "topic"),
+        "Of an ordered group: those that have used up their attempts, and block their keys.",
+        lambda it: [((one.group, one.topic), one.blocked_count) for one in it.lag.series],
+    ),
+    Family(
         "hourwheel_consumer_lag_seconds",
         "gauge",
         ("group", "topic"),
         "How long ago the oldest of these messages could be received first; 0 without one.",
-        lambda it: [
-            ((one.group, one.topic), one.age_ms(it.now_ms) * SECONDS) for one in it.lag.series
-        ],
+        lambda it: [((x.group, x.topic), x.age_ms(it.now_ms) * SECONDS) for x in it.lag.series],
         is_settled=True,
     ),
     node_gauge(

@@ -7,7 +7,6 @@ No clock, no Raft state, no configuration: what apply needs is in the log.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -24,9 +23,10 @@ from node.shard import pending_uniqueness
 from node.shard.deduplication import PublishResults, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
 from node.shard.named_messages import Named, look_up
-from node.shard.resolve_pieces import pieces_of
+from node.shard.resolve_pieces import Again, add_failures, failure_counts_of, pieces_of
 from node.shard.transaction_apply import Prepare, apply_prepare, apply_steps
 from node.shard.views import Views, check_feature_level
+from storage.queues.ack_state import IN_PLACE
 from storage.views.catalog_items import Subscription
 from storage.views.moved import AT_ONCE_MS
 from storage.views.sequence_index import SlotState
@@ -310,7 +310,7 @@ class Applier:
     def _resolve(self, batch: RecordBatch) -> list[int]:
         """How many positions of each row were unresolved until now."""
         resolved: list[int] = []
-        again = _Again(batch.header.store_ms)
+        again = Again(batch.header.store_ms)
         for low, high, is_ascending in pieces_of(batch.rows):
             rows = batch.rows[low:high]
             if is_ascending:
@@ -320,7 +320,7 @@ class Applier:
         self._give_back(again)
         return resolved
 
-    def _resolve_row(self, row: tuple[int, int, int, int, int, int], again: "_Again") -> int:
+    def _resolve_row(self, row: tuple[int, int, int, int, int, int], again: Again) -> int:
         """How many of its positions were unresolved; what it gives back waits in `again`."""
         group_id, topic_queue, first, count, outcome, retry_due_ms = row
         if not self._may_resolve(group_id, topic_queue, outcome):
@@ -340,16 +340,25 @@ class Applier:
         window = self.views.acks.to_change(group_id, topic_queue)
         if end <= first:
             return 0
+        if outcome in IN_PLACE:
+            self.touched.add(topic_queue)
+            if outcome == Outcome.HELD:
+                return window.hold(first, end, retry_due_ms)
+            return window.free(first, end)
         floor = window.first_unresolved(queue.start_position)
+        failure_counts = failure_counts_of(window, first, end) if outcome == Outcome.DEAD else {}
         ranges = window.resolve(first, end - first)
-        if window.first_unresolved(queue.start_position) > floor:
+        if ranges and (
+            window.changes is not None or window.first_unresolved(queue.start_position) > floor
+        ):
             self.touched.add(topic_queue)
         if outcome in _AGAIN:
             again.kind = kind
             again.ranges += ranges
+            again.failure_counts |= failure_counts
         return sum(high - low for low, high in ranges)
 
-    def _finish(self, rows: NDArray[Any], again: "_Again") -> list[int]:
+    def _finish(self, rows: NDArray[Any], again: Again) -> list[int]:
         """As `_resolve_row`, of rows that ascend and give nothing back: neighbours as one range."""
         group_id, topic_queue, *_ = rows[0].tolist()
         if not self._is_subscribed(group_id, topic_queue):
@@ -372,16 +381,19 @@ class Applier:
         lows, highs = first[np.append(0, cuts)], end[np.append(cuts - 1, -1)]
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
             window.resolve(low, high - low)
-        if window.first_unresolved(start) > floor:
+        if window.changes is not None or window.first_unresolved(start) > floor:
             self.touched.add(topic_queue)
         return counts
 
-    def _give_back(self, again: "_Again") -> None:
+    def _give_back(self, again: Again) -> None:
         """Retry or bury what rows of one kind resolved: a filter's messages are a row each."""
         if not again.ranges:
             return
         group_id, topic_queue, outcome, retry_due_ms = again.kind
-        units, again.ranges = self._read(topic_queue, again.ranges), []
+        units = self._read(topic_queue, again.ranges)
+        if again.failure_counts:
+            add_failures(units, again)
+        again.ranges, again.failure_counts = [], {}
         if outcome == Outcome.REDRIVE:
             self._redrive(group_id, units, retry_due_ms, again.store_ms)
             return
@@ -548,18 +560,6 @@ def _choose_moves(
                 released.add(sequence)
     lasts = [row for _, row in sorted(last_of.items())]
     return np.array(kept, np.int64), np.array(lasts, np.int64)
-
-
-@dataclass(slots=True)
-class _Again:
-    """Neighbouring rows of RESOLVE that give back messages of one queue in the same way."""
-
-    store_ms: int
-    """Of the batch."""
-    kind: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """(group_id, topic_queue, outcome, retry_due_ms)."""
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    """[first, end) of what they resolved, in their order."""
 
 
 _KINDS = frozenset(Kind)

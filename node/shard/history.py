@@ -29,6 +29,7 @@ from node.shard.apply import REDRIVEN_ATTEMPT
 from node.shard.shard import Shard
 from node.shard.topic_search import find_publish_header
 from storage.log.header_walk import walk_headers
+from storage.queues.ack_state import BLOCKED_MS, IN_PLACE
 from storage.views.dedup_keys import pack_names
 from storage.views.sequence_index import SlotState
 
@@ -327,10 +328,20 @@ class History:
             is_named &= place.position - first.astype(np.int64) < rows["count"]
             for row in rows[is_named]:
                 group, outcome = int(row["group_id"]), int(row["outcome"])
+                if outcome in IN_PLACE:
+                    found.append(self._in_place(place, row, batch.header.store_ms))
+                    continue
                 if (*place[:2], group) not in self.trail.seen and self._counts(place, group):
                     self.trail.seen.add((*place[:2], group))
                     found += self._outcome(place, row, group, outcome, batch.header.store_ms)
         return found
+
+    def _in_place(self, place: Place, row: np.void, at_ms: int) -> Event:
+        until_ms = int(row["retry_due_ms"])
+        event = Event(
+            KINDS[int(row["outcome"])], at_ms, int(row["group_id"]), max(1, place.attempt)
+        )
+        return event._replace(due_ms=until_ms if until_ms < BLOCKED_MS else 0)
 
     def _counts(self, place: Place, group_id: int) -> bool:
         """Whether a row had an effect: unless the group has not resolved the entry to this day."""
@@ -382,4 +393,6 @@ KINDS: Final[dict[int, EventKind]] = {
     Outcome.FILTERED: EventKind.FILTERED,
     Outcome.REDRIVE: EventKind.REDRIVEN,
     Outcome.SKIPPED: EventKind.SKIPPED,
+    Outcome.HELD: EventKind.HELD,
+    Outcome.FREED: EventKind.FREED,
 }

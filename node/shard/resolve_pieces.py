@@ -1,12 +1,15 @@
-"""Rows of RESOLVE cut into pieces: those that can be resolved together, and the others."""
+"""Rows of RESOLVE that apply takes together: which ones, and what they give back."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Outcome
+from storage.queues.ack_state import AckWindow
+from storage.views.unit import Units
 
 _ROWS_MIN: Final = 16
 """Fewer rows than this are resolved sooner one by one."""
@@ -37,3 +40,36 @@ def pieces_of(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
             at = last + 1
     if at < count:
         yield at, count, False
+
+
+@dataclass(slots=True)
+class Again:
+    """Neighbouring rows of RESOLVE that give back messages of one queue in the same way."""
+
+    store_ms: int
+    """Of the batch."""
+    kind: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """(group_id, topic_queue, outcome, retry_due_ms)."""
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    """[first, end) of what they resolved, in their order."""
+    failure_counts: dict[int, int] = field(default_factory=dict)
+    """Position -> how often an ordered group has given it back, where it stands as at its first
+    attempt."""
+
+
+def failure_counts_of(window: AckWindow, first: int, end: int) -> dict[int, int]:
+    """How often the messages in [first, end) were given back that an ordered group holds there."""
+    held = window.held.items()
+    return {at: one.failure_count for at, one in held if first <= at < end}
+
+
+def add_failures(units: Units, again: Again) -> None:
+    """Count in the attempts of dead letters how often each was given back in its place."""
+    ordinal = 0
+    for first, end in again.ranges:
+        for position in range(first, end):
+            failure_count = again.failure_counts.get(position, 0)
+            if failure_count:  # the first of them was of the attempt that the unit tells of
+                attempt = max(1, int(units["attempt"][ordinal]))
+                units["attempt"][ordinal] = attempt + failure_count - 1
+            ordinal += 1

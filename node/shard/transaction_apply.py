@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import RecordBatch, Step
+from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import Prepared
 from hourwheel.outcomes import TransactionState
 from node.shard.views import Views

@@ -270,6 +270,7 @@ class Joining:
         named = groups.effective(self.part.named, facts, resolves)
         self.retries = retries.follow(
             resolves,
+            state.facts.holds,
             named,
             state.facts.trims,
             state.line,

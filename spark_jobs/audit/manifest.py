@@ -229,6 +229,7 @@ class _Manifest:
         found = {
             (one.group_id, one.topic_queue): _bounds(one.floor_position, one.resolved_range_deltas)
             for one in self._manifest.acks
+            if one.floor_position or one.resolved_range_deltas  # else it holds, and no more
         }
         for key in sorted(found.keys() | wanted.keys()):
             mine, theirs = wanted.get(key, ()), found.get(key, ())

@@ -11,6 +11,9 @@ adding one moves at most some hundred KiB of memory. No object per message. Wher
 few messages, the same number bounds the messages above the floor, however far apart they stand:
 what was passed over between two is resolved with the second.
 
+What an ordered group gives back is *held*: it stays unresolved, so that what stands behind it can
+see that it is there, and the window knows how often it failed, and until when it waits.
+
 A window at floor 0 without ranges is the same as none: looking at one does not change the state.
 """
 
@@ -18,12 +21,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain, pairwise
 from operator import sub
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.formats.record_batch import Outcome
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, Position
 from storage.views.digest import Hasher, feed_numbers
@@ -32,10 +36,26 @@ WINDOW_POSITIONS: Final = 65_536
 """How far above a group's floor its node hands out entries of one queue."""
 
 
+IN_PLACE: Final = frozenset({Outcome.HELD, Outcome.FREED})
+"""Outcomes that resolve nothing."""
+BLOCKED_MS: Final = 1 << 62
+"""Until when a message is held that comes again by an operator's word only."""
+_CHANGES_MAX: Final = 4_096
+
+
+class Held(NamedTuple):
+    """A message that an ordered group has given back, and that keeps its place."""
+
+    failure_count: int
+    """How often it was given back."""
+    until_ms: int
+    """When it may be delivered again; `BLOCKED_MS`: when an operator says so."""
+
+
 class AckWindow:
     """What one group has resolved in one queue. Not for two threads at once."""
 
-    __slots__ = ("_ends", "_floor", "_starts", "generation")
+    __slots__ = ("_ends", "_floor", "_starts", "changes", "generation", "held")
 
     def __init__(self, floor: int = 0, ranges: Iterable[tuple[int, int]] = ()) -> None:
         """Everything below `floor` is resolved, and so are `ranges` [first, end).
@@ -44,6 +64,11 @@ class AckWindow:
         """
         self.generation = 0
         """See `AckStates`."""
+        self.held: dict[int, Held] = {}
+        """By position. Invariant: none of them is resolved."""
+        self.changes: list[tuple[int, int]] | None = None
+        """Where a master watches the window: ranges [first, end) that were resolved, held or freed,
+        for it to take. Where they become too many the last one is (0, 0), and says so."""
         self._floor = floor
         pairs = list(ranges)
         self._starts = [first for first, _ in pairs]
@@ -90,7 +115,7 @@ class AckWindow:
     @property
     def is_untouched(self) -> bool:
         """Nothing was ever resolved here."""
-        return self._floor == 0 and not self._starts
+        return self._floor == 0 and not self._starts and not self.held
 
     def ranges(self) -> list[tuple[int, int]]:
         """The resolved ranges [first, end) above the floor, ascending."""
@@ -132,7 +157,51 @@ class AckWindow:
         else:
             self._starts[low:high] = [first]
             self._ends[low:high] = [end]
+        if self.held:
+            self._forget_held(fresh)
+        if self.changes is not None:
+            for one in fresh:
+                self._note(*one)
         return fresh
+
+    def _forget_held(self, resolved: list[tuple[int, int]]) -> None:
+        for first, end in resolved:
+            if end - first < len(self.held):
+                for position in range(first, end):
+                    self.held.pop(position, None)
+            else:
+                self.held = {at: one for at, one in self.held.items() if not first <= at < end}
+
+    def hold(self, first: int, end: int, until_ms: int) -> int:
+        """What is not resolved of [first, end) has failed once more, and waits until an instant.
+
+        Returns how many positions that are.
+        """
+        count = 0
+        for low, high in list(self.unresolved(first, end)):
+            count += high - low
+            for position in range(low, high):
+                before = self.held.get(position)
+                failure_count = 1 if before is None else before.failure_count + 1
+                self.held[position] = Held(failure_count, until_ms)
+            self._note(low, high)
+        return count
+
+    def free(self, first: int, end: int) -> int:
+        """Nothing in [first, end) is held any more. Returns how many positions were."""
+        freed = [position for position in self.held if first <= position < end]
+        for position in freed:
+            del self.held[position]
+            self._note(position, position + 1)
+        return len(freed)
+
+    def _note(self, first: int, end: int) -> None:
+        if self.changes is None:
+            return
+        if len(self.changes) < _CHANGES_MAX:
+            self.changes.append((first, end))
+        elif self.changes[-1] != (0, 0):
+            self.changes.append((0, 0))
 
     def _holes(self, first: int, end: int, low: int, high: int) -> list[tuple[int, int]]:
         """What [first, end) has outside of the ranges low..high - 1."""
@@ -153,13 +222,16 @@ class AckWindow:
         errors.invariant(0 <= first <= end, "no such positions", first=first, end=end)
         if first == end:
             return  # else a range would be cut in two
-        kept: list[tuple[int, int]] = []
-        for low, high in self.all_ranges():
-            pieces = ((low, min(high, first)), (max(low, end), high))
-            kept += [piece for piece in pieces if piece[0] < piece[1]]
-        self._floor = kept.pop(0)[1] if kept and kept[0][0] == 0 else 0
-        self._starts = [low for low, _ in kept]
-        self._ends = [high for _, high in kept]
+        low, high = bisect_right(self._ends, first), bisect_left(self._starts, end)
+        overlapping = zip(self._starts[low:high], self._ends[low:high], strict=True)
+        cut = [piece for one in overlapping for piece in ((one[0], first), (end, one[1]))]
+        kept = [(start, stop) for start, stop in cut if start < stop]
+        if first < self._floor:
+            if end < self._floor:
+                kept.insert(0, (end, self._floor))
+            self._floor = first
+        self._starts[low:high] = [start for start, _ in kept]
+        self._ends[low:high] = [stop for _, stop in kept]
 
     def all_ranges(self) -> list[tuple[int, int]]:
         """Everything that is resolved as [first, end), ascending: what is below the floor, too."""
@@ -230,7 +302,32 @@ class AckWindow:
         twin = AckWindow(self._floor)
         twin._starts = self._starts.copy()
         twin._ends = self._ends.copy()
+        twin.held = self.held.copy()
+        twin.changes = self.changes
         return twin
+
+    def state(self, group_id: int, topic_queue: int) -> state_pb2.AckState:
+        """For the manifest."""
+        held = sorted(self.held.items())
+        positions = [position for position, _ in held]
+        return state_pb2.AckState(
+            group_id=group_id,
+            topic_queue=topic_queue,
+            floor_position=self._floor,
+            resolved_range_deltas=self.deltas(),
+            held_position_deltas=list(map(sub, positions, [self._floor, *positions])),
+            held_failure_counts=[one.failure_count for _, one in held],
+            held_until_ms=[one.until_ms for _, one in held],
+        )
+
+    @classmethod
+    def read(cls, state: state_pb2.AckState) -> "AckWindow":
+        """From the manifest."""
+        window = cls.from_deltas(state.floor_position, state.resolved_range_deltas)
+        positions = list(accumulate(state.held_position_deltas, initial=state.floor_position))[1:]
+        held = map(Held, state.held_failure_counts, state.held_until_ms)
+        window.held = dict(zip(positions, held, strict=True))
+        return window
 
     def deltas(self) -> list[int]:
         """First and end of each range as differences from the number before, first the floor."""
@@ -263,8 +360,7 @@ class AckStates:
         self._generation = 0
         """How often all windows were captured: those of lower ones may be in a capture."""
         for each in state:
-            window = AckWindow.from_deltas(each.floor_position, each.resolved_range_deltas)
-            self._add(each.group_id, each.topic_queue, window)
+            self._add(each.group_id, each.topic_queue, AckWindow.read(each))
 
     def _add(self, group_id: int, topic_queue: int, window: AckWindow) -> None:
         self._windows[group_id, topic_queue] = window
@@ -330,15 +426,7 @@ class AckStates:
         """The state as of now, to be sorted and encoded by another thread: for the manifest."""
         self._generation += 1
         captured = self._windows.copy()
-        return lambda: [
-            state_pb2.AckState(
-                group_id=group_id,
-                topic_queue=topic_queue,
-                floor_position=window.floor,
-                resolved_range_deltas=window.deltas(),
-            )
-            for (group_id, topic_queue), window in _touched(captured)
-        ]
+        return lambda: [window.state(*key) for key, window in _touched(captured)]
 
     def state(self) -> list[state_pb2.AckState]:
         """The state as of now, by group, then queue."""
@@ -351,6 +439,10 @@ class AckStates:
         for (group_id, topic_queue), window in items:
             deltas = window.deltas()
             feed_numbers(hasher, group_id, topic_queue, window.floor, len(deltas), *deltas)
+            if window.held:  # older versions know of none
+                state = window.state(group_id, topic_queue)
+                feed_numbers(hasher, len(window.held), *state.held_position_deltas)
+                feed_numbers(hasher, *state.held_failure_counts, *state.held_until_ms)
 
 
 def _touched(

@@ -5,6 +5,7 @@ here reads an expression, so two versions that read expressions differently stil
 """
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from hourwheel.filter_language.text import FilterExpression
@@ -23,6 +24,17 @@ START_FIRST_MS: Final = 0
 """With the first message that is still there."""
 START_NOW_MS: Final = 1
 """With what is released from then on."""
+
+
+class GroupOrder(IntEnum):
+    """Whether a group gets messages of one ordering key one by one, in the order of release."""
+
+    NONE = 0
+    """No: in any order, as they come."""
+    BLOCK = 1
+    """Yes; a message that has used up its attempts blocks its key until an operator acts."""
+    DEAD_LETTER = 2
+    """Yes; one that has used up its attempts becomes a dead letter, and the next one comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,13 @@ class Group:
     """How many messages the master leases to its consumers at a time; 0: any number."""
     per_second_max: int = 0
     """How many it hands out to them in a second; 0: any number."""
+    order: GroupOrder = GroupOrder.NONE
+    """In which order the master hands messages out."""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether messages of one ordering key come one by one."""
+        return self.order != GroupOrder.NONE
 
     @classmethod
     def read(cls, config: state_pb2.GroupConfig) -> "Group":
@@ -138,6 +157,7 @@ class Group:
             config.start_ms,
             config.in_flight_max,
             config.per_second_max,
+            GroupOrder(config.order),
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -159,6 +179,7 @@ class Group:
             start_ms=self.start_ms,
             in_flight_max=self.in_flight_max,
             per_second_max=self.per_second_max,
+            order=self.order,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

@@ -8,6 +8,7 @@ import pytest
 import hourwheel
 from hourwheel.delay_levels import RetryPreset
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.message_id import parse
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import filter_pb2, groups_pb2
 from node.contracts.broker import (
@@ -19,6 +20,8 @@ from node.contracts.broker import (
     TopicInfo,
 )
 from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
+from node.contracts.group_positions import UnblockAction
+from storage.views.catalog_items import GroupOrder
 from tests.support.api_world import STARTED_MS, ApiWorld, refused
 from tests.support.fake_engine import CLUSTER_ID, NOW_MS
 
@@ -93,6 +96,7 @@ async def test_groups_can_be_made_listed_and_deleted() -> None:
         start_at=groups_pb2.START_AT_FIRST,
         in_flight_max=0,
         per_second_max=0,
+        order=groups_pb2.GROUP_ORDER_NONE,
     )
     (lag,) = one.group.lags
     assert (lag.topic, lag.unresolved_count, lag.leased_count) == ("orders", 7, 2)
@@ -359,3 +363,22 @@ async def test_topics_and_groups_are_changed_field_by_field() -> None:
     )
     assert (refusal.reason, refusal.params["field"]) == ("INVALID_ARGUMENT", "description")
     assert short_refusal.params["field"] == "settings.invisible_ms"
+
+
+async def test_order_and_what_is_unblocked_reach_the_engine() -> None:
+    text = "0" * 47 + "1"
+    async with ApiWorld() as world:
+        for order in groups_pb2.GroupOrder.values():
+            settings = wire.GroupSettings(order=order)
+            await world.admin.PutGroup(wire.PutGroupRequest(name="g", settings=settings))
+        asked = [one.order for _, one in world.engine.asked("put_group")]
+        assert asked == [None, GroupOrder.NONE, GroupOrder.BLOCK, GroupOrder.DEAD_LETTER]
+        request = groups_pb2.SkipRequest(group="g", topic="t", message_ids=[text], action=1)
+        assert (await world.admin.Skip(request)).skipped_count == 1
+        ((_, _, unblocking),) = world.engine.asked("unblock")
+        assert (unblocking.ids, unblocking.action) == ((parse(text),), UnblockAction.RETRY)
+        for wrong in ({"before_ms": 5}, {"positions": [1]}, {"action": 9}):
+            bad = groups_pb2.SkipRequest()
+            bad.CopyFrom(request)
+            bad.MergeFrom(groups_pb2.SkipRequest(**wrong))
+            assert (await refused(world.admin.Skip(bad))).reason == "INVALID_ARGUMENT"

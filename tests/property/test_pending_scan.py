@@ -12,7 +12,7 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.log_model import Entry
+from chaos.log_parts.entries import Entry
 from filters.compile import compile_filter
 from hourwheel.filter_language.evaluate import matches
 from hourwheel.filter_language.text import FilterExpression, parse

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hourwheel.errors import CorruptLog, HourwheelError
-from hourwheel.formats.record_batch import Outcome, Step
+from hourwheel.formats.record_batch import Outcome
+from hourwheel.formats.transaction_step import Step
 from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import filtered_rows
 from node.shard.deduplication import Published
+from storage.queues.ack_state import IN_PLACE
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
 
@@ -286,7 +288,7 @@ class Administrator(Client):
     def _resolve(self, node: "SimNode", side: Side) -> None:
         random = self.cluster.events.random
         queue = random.choice((side.queue, side.retries << 8))
-        outcomes = (Outcome.ACK, Outcome.RETRY, Outcome.SKIPPED, Outcome.REDRIVE)
+        outcomes = (Outcome.ACK, Outcome.RETRY, Outcome.SKIPPED, Outcome.REDRIVE, *sorted(IN_PLACE))
         outcome = random.choice(outcomes)
         if outcome == Outcome.REDRIVE:
             queue = side.letters << 8

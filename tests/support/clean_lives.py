@@ -21,6 +21,7 @@ from node.shard.node_meta import NODE_META
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, pack_file_header
+from storage.queues.ack_state import IN_PLACE
 from tests.sim.disk import SimulatedDisk
 from tests.support import snapshot_world
 from tests.support.shard_proposals import GROUP, TOPIC, Side
@@ -231,7 +232,13 @@ class _Life:
         end = world.shard.views.queues.get(queue).end_position
         if end:
             first = rng.randrange(end)
-            outcomes = (Outcome.ACK, Outcome.RETRY, Outcome.DEAD, Outcome.SKIPPED)
+            outcomes = (
+                Outcome.ACK,
+                Outcome.RETRY,
+                Outcome.DEAD,
+                Outcome.SKIPPED,
+                *sorted(IN_PLACE),
+            )
             outcome = rng.choice(outcomes)
             world.resolve_side(side, queue, first, rng.randint(1, end - first), outcome)
             world.commit()

@@ -36,7 +36,6 @@ from node.contracts.broker import (
     GroupInfo,
     GroupSettings,
     IncomingMessages,
-    MessageInfo,
     PublishedBatchResult,
     ReceiveParams,
     Selection,
@@ -51,8 +50,8 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
-from node.contracts.group_positions import SkippedInfo
-from node.contracts.history import HistoryPage
+from node.contracts.group_positions import SkippedInfo, Unblocking
+from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
@@ -401,6 +400,10 @@ class FakeEngine:
     ) -> SkippedInfo:
         await self._begin("skip", (group, topic, before_ms, list(positions)))
         return SkippedInfo(7, [5, 6])
+
+    async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
+        await self._begin("unblock", (group, topic, unblocking))
+        return len(unblocking.ids)
 
     async def list_dead_letters(
         self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool

@@ -262,7 +262,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.ListTopicsResponse(topics=map(self._topic, names), next_page_token=token)
 
     def _group(self, name: str) -> admin_pb2.Group:
-        lag = admin_pb2.GroupLag(topic="orders", unresolved_count=12, leased_count=2)
+        lag = groups_pb2.GroupLag(topic="orders", unresolved_count=12, leased_count=2)
         subscriptions = [
             admin_pb2.GroupSubscription(topic=topic, filter=wanted)
             for (group, topic), wanted in self._node.subscriptions.items()

@@ -29,12 +29,12 @@ from hourwheel.formats.record_batch import (
     Outcome,
     RecordBatch,
     Stamp,
-    Step,
     build_blob,
     build_publish,
     build_rows,
     stamp,
 )
+from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
@@ -216,6 +216,17 @@ def resolve_skipped() -> bytes:
     return rows_of(Kind.RESOLVE, RESOLVE_ROW, (3, 0x0101, 0, 3_000_000_000, Outcome.SKIPPED, 0))
 
 
+def resolve_in_place() -> bytes:
+    """What an ordered group gave back, for a while or for an operator; and what it gets again."""
+    return rows_of(
+        Kind.RESOLVE,
+        RESOLVE_ROW,
+        (3, 0x0101, 7, 1, Outcome.HELD, DUE_MS),
+        (3, 0x0101, 9, 2, Outcome.HELD, 1 << 62),
+        (3, 0x0101, 9, 1, Outcome.FREED, 0),
+    )
+
+
 def config() -> bytes:
     """A CONFIG with a blob (the bytes need not be a message of its kind here)."""
     return stamped(build_blob(Kind.CONFIG, b"\x10\x05"))
@@ -333,6 +344,7 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_resolve_filtered": resolve_filtered,
     "batch_resolve_redrive": resolve_redrive,
     "batch_resolve_skipped": resolve_skipped,
+    "batch_resolve_in_place": resolve_in_place,
     "batch_config": config,
     "batch_trim": trim,
     "batch_trim_sequences": trim_sequences,

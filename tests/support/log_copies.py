@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from chaos.log_model import Entry, LogModel
+from chaos.log_model import LogModel
+from chaos.log_parts.entries import Entry
 from chaos.stored import LogFiles
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp

@@ -31,7 +31,8 @@ from hourwheel.formats.committed_batch import of_transaction
 from hourwheel.formats.dedup_key import make_dedup_key
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta, encode
-from hourwheel.formats.record_batch import TRANSACT_ROW, RecordBatch, Step, build_publish
+from hourwheel.formats.record_batch import TRANSACT_ROW, RecordBatch, build_publish
+from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
 from hourwheel.outcomes import DedupOutcome
 from hourwheel.types import NodeId, Offset

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from chaos.log_model import Entry, LogModel
+from chaos.log_model import LogModel
+from chaos.log_parts.entries import Entry
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
+from storage.queues.ack_state import IN_PLACE
 from tests.support.log_copies import Expected
 from tests.support.naive_replica import Found, NaiveReplica, Unit
 
@@ -191,6 +193,9 @@ class Model(LogModel):
         found = []
         for row in batch.rows:  # one by one: a row may release what the next one names
             group, queue = int(row["group_id"]), int(row["topic_queue"])
+            if int(row["outcome"]) in IN_PLACE:
+                found += super()._resolve(_Rows(batch.header, row.reshape(1)))  # type: ignore[arg-type]
+                continue
             is_redrive = int(row["outcome"]) == Outcome.REDRIVE
             if is_redrive and self.owns_letters(group, queue):
                 end = int(row["first_position"]) + int(row["count"])

@@ -22,10 +22,10 @@ from hourwheel.formats.record_batch import (
     RESOLVE_ROW,
     TRANSACT_ROW,
     RecordBatch,
-    Step,
     build_publish,
 )
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GENE_SPEC_OF_TOPIC, gene_of
+from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import (
     ConfigChange,
     GroupConfig,

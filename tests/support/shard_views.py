@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from chaos.log_model import Entry, LogModel
+from chaos.log_model import LogModel
+from chaos.log_parts.entries import Entry
 from hourwheel.formats.meta import decode
 from hourwheel.formats.tag_gene import GENE_UNKNOWN, sparse_gene
 from node.shard.checkpoint import ShardPlace
@@ -42,9 +43,14 @@ def check_views(views: Views, model: LogModel) -> None:
         _check_queue(views, number, entries, model)
     for (group, number), window in views.acks.items():
         kept = range(model.starts.get(number, 0), len(model.queues[number]))
-        resolved = model.resolved[group, number].intersection(kept)
+        resolved = model.resolved.get((group, number), set()).intersection(kept)
         assert {at for at in kept if window.is_resolved(at)} == resolved
-    assert sum(len(one) > 0 for one in model.resolved.values()) == len(views.acks.items())
+        places = {
+            at: model.held[group, number, at] for at in kept if (group, number, at) in model.held
+        }
+        assert {at: tuple(one) for at, one in window.held.items()} == places
+    resolved_ones = {key for key, one in model.resolved.items() if one}
+    assert resolved_ones | {key[:2] for key in model.held} == {key for key, _ in views.acks.items()}
     _check_sequences(views, model)
     _check_moved(views, model)
     _check_transactions(views, model)

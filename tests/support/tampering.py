@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from chaos.log_model import Entry
+from chaos.log_parts.entries import Entry
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import (
     DISPATCH_ROW,

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from hourwheel.errors import InvalidArgument, InvalidDueTime
+from hourwheel.formats.message_id import MessageId
 from hourwheel.instants import check_instant, instant_to_ms
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import SKIP
@@ -13,6 +14,16 @@ from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2, groups_pb2
 
 _STARTS: Final = {"first": groups_pb2.START_AT_FIRST, "now": groups_pb2.START_AT_NOW}
+_ACTIONS: Final = {
+    "retry": groups_pb2.UNBLOCK_ACTION_RETRY,
+    "skip": groups_pb2.UNBLOCK_ACTION_UNSPECIFIED,
+    "dead-letter": groups_pb2.UNBLOCK_ACTION_DEAD_LETTER,
+}
+_ORDERS: Final = {
+    "none": groups_pb2.GROUP_ORDER_NONE,
+    "block": groups_pb2.GROUP_ORDER_BLOCK,
+    "dead-letter": groups_pb2.GROUP_ORDER_DEAD_LETTER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,36 @@ class SkipAdmin:
         answer = await self._channel.call(SKIP, request)
         return Skipped(answer.skipped_count, tuple(answer.positions))
 
+    async def unblock(
+        self, group: str, topic: str, message_ids: Sequence[MessageId], action: str = "retry"
+    ) -> int:
+        """Let an ordered group go on with keys of which a message has used up its attempts.
+
+        Args:
+            group: an ordered group.
+            topic: the topic.
+            message_ids: of `GroupLag.blocked_message_ids`, say, or such as wait to be tried again.
+            action: "retry": it gets them again, as if for the first time; "skip": it does not get
+                them; "dead-letter": they become dead letters.
+
+        Returns:
+            How many: what is finished or leased by now is left alone.
+
+        Raises:
+            InvalidArgument: more than 1,000 ids, or none, or there is no such action.
+            FailedPrecondition: the group is not ordered, or does not read the topic.
+            Timeout: nobody knows whether it was done. To call again is safe.
+        """
+        if action not in _ACTIONS or not message_ids:
+            raise InvalidArgument(f"ids and one of {', '.join(_ACTIONS)} are needed")
+        request = groups_pb2.SkipRequest(
+            group=group,
+            topic=topic,
+            message_ids=list(map(str, message_ids)),
+            action=_ACTIONS[action],
+        )
+        return int((await self._channel.call(SKIP, request)).skipped_count)
+
 
 def _instant_ms(given: int | datetime) -> int:
     """Raises InvalidDueTime: no instant, or seconds by mistake."""
@@ -98,3 +139,18 @@ def start_of(settings: admin_pb2.GroupSettings) -> str | int:
     """The same of an answer: "first", "now", or milliseconds since the Unix epoch."""
     names = {value: name for name, value in _STARTS.items()}
     return settings.start_ms or names.get(settings.start_at, "first")
+
+
+def set_order(settings: admin_pb2.GroupSettings, order: object) -> None:
+    """Put into a group's settings whether it is ordered. Raises InvalidArgument: no such order."""
+    if order is None:
+        return
+    if order not in _ORDERS:
+        raise InvalidArgument(f"an order is one of {', '.join(_ORDERS)}, and not {order!r}")
+    settings.order = _ORDERS[str(order)]
+
+
+def order_of(settings: admin_pb2.GroupSettings) -> str:
+    """The same of an answer."""
+    names = {value: name for name, value in _ORDERS.items()}
+    return names.get(settings.order, "none")

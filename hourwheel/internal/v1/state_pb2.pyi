@@ -46,7 +46,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
-    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max")
+    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max", "order")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class GroupConfig(_message.Message):
     START_MS_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
     PER_SECOND_MAX_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     name: str
     attempts_max: int
@@ -79,7 +80,8 @@ class GroupConfig(_message.Message):
     start_ms: int
     in_flight_max: int
     per_second_max: int
-    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ...) -> None: ...
+    order: int
+    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[int] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter")
@@ -254,16 +256,22 @@ class QueueState(_message.Message):
     def __init__(self, topic_queue: _Optional[int] = ..., start_position: _Optional[int] = ..., end_position: _Optional[int] = ...) -> None: ...
 
 class AckState(_message.Message):
-    __slots__ = ("group_id", "topic_queue", "floor_position", "resolved_range_deltas")
+    __slots__ = ("group_id", "topic_queue", "floor_position", "resolved_range_deltas", "held_position_deltas", "held_failure_counts", "held_until_ms")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
     FLOOR_POSITION_FIELD_NUMBER: _ClassVar[int]
     RESOLVED_RANGE_DELTAS_FIELD_NUMBER: _ClassVar[int]
+    HELD_POSITION_DELTAS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FAILURE_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     topic_queue: int
     floor_position: int
     resolved_range_deltas: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., floor_position: _Optional[int] = ..., resolved_range_deltas: _Optional[_Iterable[int]] = ...) -> None: ...
+    held_position_deltas: _containers.RepeatedScalarFieldContainer[int]
+    held_failure_counts: _containers.RepeatedScalarFieldContainer[int]
+    held_until_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., floor_position: _Optional[int] = ..., resolved_range_deltas: _Optional[_Iterable[int]] = ..., held_position_deltas: _Optional[_Iterable[int]] = ..., held_failure_counts: _Optional[_Iterable[int]] = ..., held_until_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ProducerState(_message.Message):
     __slots__ = ("producer_id", "last_ms", "batches")

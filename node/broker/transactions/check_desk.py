@@ -16,7 +16,8 @@ from heapq import heappop, heappush
 from typing import Final
 
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import RecordBatch, Step
+from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.formats.transaction_step import Step
 from node.broker.transactions.service import TransactionService
 from node.catalog.serving import Serving
 from node.contracts.transactions import Check

@@ -16,14 +16,9 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.formats.committed_batch import of_transaction
 from hourwheel.formats.message_id import MessageId
-from hourwheel.formats.record_batch import (
-    PREPARE_ROW,
-    TRANSACT_ROW,
-    RecordBatch,
-    Step,
-    build_publish,
-)
+from hourwheel.formats.record_batch import PREPARE_ROW, TRANSACT_ROW, RecordBatch, build_publish
 from hourwheel.formats.transaction_id import TransactionId
+from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import Prepared
 from hourwheel.outcomes import TransactionState
 from hourwheel.types import DUE_MS_MAX

@@ -146,6 +146,7 @@ class Retries:
 
 def follow(
     resolves: Array,
+    holds: Array,
     named: Array,
     trims: Array,
     line: Timeline,
@@ -157,6 +158,7 @@ def follow(
 
     Args:
         resolves: `audit_records.RESOLVE`[n], in the order of the log.
+        holds: the same of rows that resolve nothing: what ordered groups gave back in its place.
         named: `audit_releases.NAMED`: of rows about topics' own queues the entries that are given
             back by them, and by none before.
         trims: `audit_records.TRIM`: the TRIM records.
@@ -165,14 +167,43 @@ def follow(
         end_offset: of the audited log.
         chunk_entries: entries of a chunk of a queue.
     """
-    return _Follower(named, line, dispatch, chunk_entries).run(resolves, trims, end_offset)
+    follower = _Follower(named, _Holds(holds), line, dispatch, chunk_entries)
+    return follower.run(resolves, trims, end_offset)
+
+
+class _Holds:
+    """How often ordered groups gave messages back in their place."""
+
+    def __init__(self, rows: Array) -> None:
+        keys = rows["group_id"].astype(np.int64) << 32 | rows["topic_queue"]
+        self._rows_of = {int(key): rows[keys == key] for key in np.unique(keys)}
+
+    def counted(self, unit: Unit, position: int, row: Array) -> Unit:
+        """The unit of a dead letter, whose attempt tells of them as well."""
+        key = int(row["group_id"]) << 32 | int(row["topic_queue"])
+        rows = self._rows_of.get(key)
+        if rows is None:
+            return unit
+        place = (int(row["offset"]), int(row["row"]))
+        before = rows["offset"] < place[0]
+        before |= (rows["offset"] == place[0]) & (rows["row"] < place[1])
+        before &= (rows["first"] <= position) & (position < rows["end"])
+        outcomes = rows["outcome"][before]
+        freed = np.flatnonzero(outcomes == Outcome.FREED)
+        count = len(outcomes) if not len(freed) else len(outcomes) - 1 - int(freed[-1])
+        return unit._replace(attempt=unit.tried + count - 1) if count else unit
 
 
 class _Follower:
     def __init__(
-        self, named: Array, line: Timeline, dispatch: DispatchTable, chunk_entries: int
+        self,
+        named: Array,
+        holds: _Holds,
+        line: Timeline,
+        dispatch: DispatchTable,
+        chunk_entries: int,
     ) -> None:
-        self.found = Retries()
+        self.found, self._holds = Retries(), holds
         self._line, self._dispatch, self._chunk_entries = line, dispatch, chunk_entries
         self._named = named[np.lexsort((named["position"], named["index"]))]
         self._serial = 0
@@ -213,13 +244,13 @@ class _Follower:
         topic_id = int(topic_of(topic_queue))
         if int(row["outcome"]) == Outcome.REDRIVE:
             if self._line.owns_letters(group_id, topic_queue, offset):
-                self._redrive(self._dynamic(index, row, offset), row, offset)
+                self._redrive(self._dynamic(index, row, offset)[0], row, offset)
             return
         subscription = self._line.subscription_at(group_id, topic_id, offset)
         if subscription is None:
             return
         if is_dynamic:
-            units = self._dynamic(index, row, offset)
+            units, positions = self._dynamic(index, row, offset)
             if int(row["outcome"]) not in AGAIN:
                 if int(row["outcome"]) == Outcome.SKIPPED:
                     return
@@ -242,10 +273,14 @@ class _Follower:
                 )
                 for one in self._named[slice(*span)]
             ]
+            positions = self._named["position"][slice(*span)].tolist()
         group = self._line.group_at(group_id, offset)
         if not units or group is None:
             return
         gives_up = int(row["outcome"]) == Outcome.DEAD
+        if gives_up:
+            pairs = zip(units, positions, strict=True)
+            units = [self._holds.counted(unit, position, row) for unit, position in pairs]
         dead = [one for one in units if gives_up or one.tried >= group.attempts_max]
         if dead:
             letters = self._queue(int(group.dead_letter_topic_id) << 8, offset)
@@ -282,8 +317,8 @@ class _Follower:
         queue.release_below(offset)
         return queue
 
-    def _dynamic(self, index: int, row: Array, offset: int) -> list[Unit]:
-        """What a row about a dynamic queue resolves and nobody has before."""
+    def _dynamic(self, index: int, row: Array, offset: int) -> tuple[list[Unit], list[int]]:
+        """What a row about a dynamic queue resolves and nobody has before, and where it stands."""
         topic_queue = int(row["topic_queue"])
         queue = self._queue(topic_queue, offset)
         low, high = max(int(row["first"]), queue.start), int(row["end"])
@@ -291,16 +326,14 @@ class _Follower:
             self.found.undelivered.append((index, len(queue.entries)))
             high = len(queue.entries)
         if high <= low:
-            return []
+            return [], []
         key = (int(row["group_id"]), topic_queue)
         window = self.found.windows.setdefault(key, AckWindow())
         if window.floor < queue.start:
             window.resolve(window.floor, queue.start - window.floor)
-        return [
-            one
-            for first, end in window.resolve(low, high - low)
-            for one in queue.entries[first:end]
-        ]
+        ranges = window.resolve(low, high - low)
+        positions = [position for first, end in ranges for position in range(first, end)]
+        return [queue.entries[position] for position in positions], positions
 
     def _schedule(self, units: list[Unit], topic_queue: int, row: Array, offset: int) -> None:
         """The release rule for retries of one RESOLVE row."""

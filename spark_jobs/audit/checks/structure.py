@@ -15,7 +15,7 @@ from spark_jobs.logs.block_table import TORN_TAIL, UNKNOWN_KIND, UNKNOWN_VERSION
 from spark_jobs.logs.ranges import SegmentRange
 from spark_jobs.logs.replica import ERROR, INFO
 
-FEATURE_LEVEL: Final = 8
+FEATURE_LEVEL: Final = 9
 """The newest semantics of records that this audit knows."""
 _NAMES: Final = {
     TORN_TAIL: "log-torn-tail",
@@ -121,6 +121,7 @@ def cut_facts(facts: LogFacts, offset: int) -> LogFacts:
             "cancels",
             "moves",
             "resolves",
+            "holds",
             "trims",
             "expires",
             "floors",

@@ -154,6 +154,7 @@ FIELDS: Final = {
     "cancels": int(Kind.CANCEL),
     "moves": int(Kind.RESCHEDULE),
     "resolves": int(Kind.RESOLVE),
+    "holds": int(Kind.RESOLVE),
     "trims": int(Kind.TRIM),
     "expires": int(Kind.EXPIRE),
     "floors": int(Kind.TRIM_SEQUENCES),

@@ -41,6 +41,7 @@ from spark_jobs.logs.block_table import BlockTable, Damage
 from spark_jobs.logs.ranges import SegmentRange
 from spark_jobs.logs.replica import ERROR, WARNING
 from spark_jobs.runtime.instants import exact_instant_text
+from storage.queues.ack_state import IN_PLACE
 
 BLOCK_SHIFT: Final = 20
 """Replicas are compared by pieces of 1 MiB of the log, by the offsets of batches."""
@@ -98,6 +99,8 @@ class LogFacts:
     cancels: Array = field(default_factory=lambda: np.empty(0, CANCEL))
     moves: Array = field(default_factory=lambda: np.empty(0, MOVE))
     resolves: Array = field(default_factory=lambda: np.empty(0, RESOLVE))
+    holds: Array = field(default_factory=lambda: np.empty(0, RESOLVE))
+    """Rows of RESOLVE that resolve nothing."""
     trims: Array = field(default_factory=lambda: np.empty(0, TRIM))
     expires: Array = field(default_factory=lambda: np.empty(0, TRIM))
     floors: Array = field(default_factory=lambda: np.empty(0, FLOOR))
@@ -327,6 +330,8 @@ class _Collector:
             facts.occurrences = np.concatenate(self._occurrences)
         if self._dedups:
             facts.dedups = np.concatenate(self._dedups)
+        facts.resolves = facts.resolves[~np.isin(facts.resolves["outcome"], list(IN_PLACE))]
+        facts.holds = facts.holds[np.isin(facts.holds["outcome"], list(IN_PLACE))]
         if self._requests:
             more = [*(one.offset for one in facts.configs), *self._moments_at]
             at = np.sort(np.concatenate((facts.expires["offset"], np.array(more, np.uint64))))

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.formats.record_batch import TRANSACTION_FLAG, Kind, Step
+from hourwheel.formats.record_batch import TRANSACTION_FLAG, Kind
+from hourwheel.formats.transaction_step import Step
 from hourwheel.limits import TRANSACTIONS_DECIDED_MAX
 from hourwheel.outcomes import TransactionState
 from spark_jobs.logs.block_table import BlockTable

@@ -1,5 +1,6 @@
 import json
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
@@ -37,8 +38,13 @@ def test_groups_when_made_listed_and_forgotten(cli: Cli, fake: FakeNodeThread) -
     put = cli("groups", "put", "g", "--attempts", "3", "--invisible", "1m", "--json")
     group = json.loads(put.stdout)
     assert (group["name"], group["attempts_max"], group["invisible_ms"]) == ("g", 3, 60_000)
-    lag = {"topic": "orders", "unresolved_count": 12, "leased_count": 2, "damaged_count": 0}
-    lag["oldest_age_ms"] = 0
+    lag: dict[str, Any] = {
+        "topic": "orders",
+        "unresolved_count": 12,
+        "leased_count": 2,
+        "damaged_count": 0,
+    }
+    lag |= {"oldest_age_ms": 0, "blocked_count": 0, "blocked_message_ids": []}
     assert group["lags"] == [lag]
     (listed,) = [json.loads(line) for line in cli("groups", "--json").stdout.splitlines()]
     assert group["subscriptions"] == []

@@ -42,6 +42,7 @@ def test_consume_when_a_script_reads_it(cli: Cli, fake: FakeNodeThread) -> None:
         "properties": {"p": "v"},
         "client_message_id": "",
         "content_type": "",
+        "ordering_key": "",
     }
     assert "body" not in second
     assert second["body_base64"] == "/w=="

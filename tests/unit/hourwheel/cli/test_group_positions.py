@@ -29,3 +29,24 @@ def test_skip(cli: Cli, fake: FakeNodeThread) -> None:
     assert cli("groups", "skip", "g", "orders", "--before", "2h", "--yes").exit_code == (
         ExitCode.USAGE
     )
+
+
+def test_order(cli: Cli, fake: FakeNodeThread) -> None:
+    cli("groups", "put", "g")
+    done = cli("groups", "order", "g", "dead-letter", "--json")
+    assert json.loads(done.stdout) == {"name": "g", "order": "dead-letter"}
+    assert [one.settings.order for one in fake.node.calls["UpdateGroup"]] == [3]
+    assert cli("groups", "order", "g", "fifo").exit_code == ExitCode.USAGE
+
+
+def test_unblock(cli: Cli, fake: FakeNodeThread) -> None:
+    text = "0" * 47 + "1"
+    done = cli("groups", "unblock", "g", "orders", "retry", text, "--json")
+    assert json.loads(done.stdout) == {"unblocked": 7}
+    (sent,) = fake.node.calls["Skip"]
+    assert (sent.group, sent.topic, list(sent.message_ids), sent.action) == (
+        "g",
+        "orders",
+        [text],
+        1,
+    )

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import Step
+from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange, TopicConfig
 from node.shard.checkpoint import (
     MANIFEST,

@@ -10,6 +10,7 @@ from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.blocking import Admin
 from hourwheel.client.groups.positions import Skipped
+from hourwheel.formats.message_id import MessageId
 from hourwheel.transport.channel import Channel
 from hourwheel.v1 import groups_pb2
 from tests.support.fake_node import FakeNode
@@ -74,3 +75,33 @@ async def test_wrong_instant_is_refused_before_anything_is_sent(
 def test_blocking_twin_does_the_same() -> None:
     with FakeNodeThread() as thread, Admin(thread.address) as admin:
         assert admin.skip("g", "orders", INSTANT) == Skipped(7, (5, 6))
+
+
+@pytest.mark.parametrize("order", ["none", "block", "dead-letter"])
+async def test_order_is_said_and_told(admin: AsyncAdmin, order: str) -> None:
+    assert (await admin.put_group("g", order=order)).order == order
+
+
+async def test_order_that_is_none_is_refused(admin: AsyncAdmin) -> None:
+    with pytest.raises(errors.InvalidArgument, match="dead-letter"):
+        await admin.put_group("g", order="fifo")
+    assert (await admin.put_group("g", order=None)).order == "none"
+
+
+async def test_unblock_names_messages_and_what_becomes_of_them(
+    admin: AsyncAdmin, node: FakeNode
+) -> None:
+    ids = [MessageId(0, 1, number, 5) for number in range(2)]
+    for action in ("retry", "skip", "dead-letter"):
+        await admin.unblock("g", "orders", ids, action)
+    sent = [(list(one.message_ids), one.action) for one in node.calls["Skip"]]
+    assert sent == [(list(map(str, ids)), number) for number in (1, 0, 2)]
+    for wrong in (([], "retry"), (ids, "forget")):
+        with pytest.raises(errors.InvalidArgument):
+            await admin.unblock("g", "orders", *wrong)
+
+
+def test_unblock_when_the_program_blocks() -> None:
+    with FakeNodeThread() as thread, Admin(thread.address) as admin:
+        ids = [MessageId(0, 1, 2, 5)]
+        assert admin.unblock("g", "orders", ids, "skip") == 7

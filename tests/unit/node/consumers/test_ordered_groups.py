@@ -1,0 +1,172 @@
+"""Ordered groups on a real engine: what one consumer has, the others of its key wait for."""
+
+from pathlib import Path
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.outcomes import ReceiptOutcome
+from node.contracts.broker import Delivery, GroupSettings
+from node.contracts.dead_letters import DeadLetterQuery
+from node.contracts.group_positions import UnblockAction, Unblocking
+from node.delivery import ordered
+from node.shard.views import ORDER_LEVEL
+from storage.views.catalog_items import GroupOrder
+from tests.support.engine_world import EngineWorld, let_others_run, within
+
+
+async def make(world: EngineWorld, order: GroupOrder, attempts_max: int = 2) -> None:
+    """An ordered group."""
+    settings = GroupSettings(attempts_max=attempts_max, retry_delay_ms=500, order=order)
+    await within(world.engine.put_group("billing", settings))
+
+
+async def publish(world: EngineWorld, *keys: str) -> None:
+    """A message for each key, due at once; its body says which one it is."""
+    metas = [encode(MessageMeta(ordering_key=key)) for key in keys]
+    bodies = [b"%s%d" % (key.encode(), number) for number, key in enumerate(keys)]
+    raw = build_publish(
+        [world.now_ms] * len(keys),
+        bodies,
+        metas=[meta.raw for meta in metas],
+        key_hashes=[meta.key_hash for meta in metas],
+    )
+    await within(world.engine.publish_batch("orders", RecordBatch(raw)))
+
+
+def bodies(delivery: Delivery | None) -> list[str]:
+    """Of what was delivered."""
+    found, at = list[str](), 0
+    for unit in delivery.units if delivery is not None else ():
+        at += int(unit["meta_len"])
+        found.append(delivery.blobs[at : at + int(unit["body_len"])].decode())  # type: ignore[union-attr]
+        at += int(unit["body_len"])
+    return found
+
+
+async def test_next_of_a_key_comes_to_whoever_waits_when_the_first_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK)
+        await publish(world, "a", "a", "b", "")
+        first = await world.leased()
+        assert bodies(first) == ["a0", "b2", "3"]
+        waiting = world.leased()
+        assert await world.ack(world.select(first, 0, 1)) == [ReceiptOutcome.OK]
+        assert bodies(await waiting) == ["a1"]
+
+
+async def test_a_message_given_back_alone_is_fenced_and_comes_again_by_itself(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a", "b", "a")
+        first = await world.leased()
+        one = world.select(first, 0, 1)
+        assert await world.nack(one) == [ReceiptOutcome.OK]
+        assert await world.ack(one) == [ReceiptOutcome.STALE], "its lease holds it no more"
+        assert await world.receive() is None
+        waiting = world.leased()
+        world.advance(499)
+        await let_others_run()
+        world.advance(1)
+        again = await waiting
+        assert (bodies(again), again.units["attempt"].tolist()) == (["a0"], [2])
+        assert await world.ack(world.select(first, 1, 1)) == [ReceiptOutcome.OK], "the other lasts"
+
+
+async def test_leases_of_a_former_mastership_are_over(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK)
+        await publish(world, "a", "a")
+        former = await world.leased()
+        await world.restart()
+        again = await world.leased()
+        assert bodies(former) == bodies(again) == ["a0"]
+        assert await world.ack(world.select(former)) == [ReceiptOutcome.STALE]
+
+
+async def test_a_blocked_key_waits_for_an_operator(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=1)
+        await publish(world, "a", "a", "b")
+        first = await world.leased()
+        await world.nack(world.select(first, 0, 1))
+        await world.restart()
+        world.advance(1_000_000)
+        assert bodies(await world.leased()) == ["b2"]
+        (lag,) = world.group().lags
+        assert lag.blocked_count == len(lag.blocked_ids) == 1
+        for action, following in (
+            (UnblockAction.RETRY, ["a0"]),
+            (UnblockAction.DEAD_LETTER, ["a1"]),
+        ):
+            wanted = Unblocking(lag.blocked_ids, action)
+            assert await within(world.engine.unblock("billing", "orders", wanted)) == 1
+            next_one = await world.leased()
+            assert bodies(next_one) == following
+            await world.nack(world.select(next_one))
+        page = await within(
+            world.engine.list_dead_letters(
+                DeadLetterQuery("billing"), b"", count_max=9, with_bodies=True
+            )
+        )
+        assert [(one.body, one.attempts) for one in page.messages] == [(b"a0", 1)]
+
+
+async def test_a_dead_letter_that_comes_again_waits_for_its_key(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.DEAD_LETTER)
+        await publish(world, "a", "a")
+        for _ in range(2):
+            await world.nack(world.select(await world.leased()), delay_ms=0)
+        second = await world.leased()
+        assert bodies(second) == ["a1"]
+        letters = await within(
+            world.engine.list_dead_letters(
+                DeadLetterQuery("billing"), b"", count_max=9, with_bodies=False
+            )
+        )
+        assert [one.attempts for one in letters.messages] == [2]
+        assert (await within(world.engine.redrive(DeadLetterQuery("billing"), b""))).redriven_count
+        assert await world.receive() is None, "the second one is leased"
+        await world.ack(world.select(second))
+        assert bodies(await world.leased()) == ["a0"]
+
+
+async def test_whether_a_group_is_ordered_is_settled_before_it_reads(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        ordered_one = GroupSettings(order=GroupOrder.BLOCK)
+        with pytest.raises(errors.FailedPrecondition, match="reads a topic already"):
+            await within(world.engine.put_group("billing", ordered_one))
+        await within(world.engine.put_group("other", ordered_one))
+        await world.receive(group="other")
+        changed = GroupSettings(order=GroupOrder.DEAD_LETTER)
+        assert (await within(world.engine.put_group("other", changed))).order == changed.order
+        with pytest.raises(errors.InvalidArgument, match="cluster's own topics"):
+            await world.receive(group="other", topic="%DLQ%billing")
+        wanted = Unblocking((), UnblockAction.SKIP)
+        with pytest.raises(errors.FailedPrecondition, match="not ordered"):
+            await within(world.engine.unblock("billing", "orders", wanted))
+        world.engine.shard.views.feature_level = ORDER_LEVEL - 1
+        with pytest.raises(errors.FeatureLevelTooLow):
+            await within(world.engine.put_group("third", ordered_one))
+
+
+async def test_a_group_looks_ahead_so_far_and_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordered, "LOOK_AHEAD", 3)
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK)
+        await publish(world, "a", "a", "a", "b", "c")
+        first = await world.leased()
+        assert bodies(first) == ["a0"]
+        assert await world.receive() is None
+        await world.ack(world.select(first))
+        assert sorted(bodies(await world.leased())) == ["a1", "b3"]

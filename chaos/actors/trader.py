@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Trader:
     """Ends the transactions that it prepares, by itself or when it is asked.
 
-    What becomes of one follows from its first serial: so what it is asked about it knows.
+    What becomes of one follows from how many were before it: so few of them have all fates.
     """
 
     def __init__(
@@ -38,6 +38,8 @@ class Trader:
         """
         self._client, self._topic = client, topic
         self._accept, self._fail = accept, fail
+        self._numbers: dict[int, int] = {}
+        """First serial of a transaction -> how many were before it."""
         self._in_hand: set[int] = set()
         """First serials of transactions that it ends by itself."""
         self._left: dict[int, list[int]] = {}
@@ -46,14 +48,15 @@ class Trader:
 
     async def trade(self, serials: list[int], messages: Sequence[Message]) -> None:
         """Prepare these, and end them; or leave that to the check-back."""
-        first = serials[0]
+        first, number = serials[0], len(self._numbers)
+        self._numbers[first] = number
         self._in_hand.add(first)
         try:
             one = await self._client.prepare({self._topic: messages}, checks=_CHECKS)
-            if first % _FATES == 0:
+            if number % _FATES == 0:
                 self._left[first] = serials
             else:
-                await self._end(one.transaction_id, serials, is_commit=first % _FATES > 1)
+                await self._end(one.transaction_id, serials, is_commit=number % _FATES > 1)
         except errors.HourwheelError as error:  # where it is prepared, it is asked about
             self._fail(serials, error)
         finally:
@@ -75,7 +78,9 @@ class Trader:
                     forget = partial(self._client.roll_back, check.transaction_id, [self._topic])
                     await _until_answered(forget)
                 else:
-                    await self._end(check.transaction_id, serials, is_commit=first % 2 == 0)
+                    await self._end(
+                        check.transaction_id, serials, is_commit=self._numbers[first] % 2 == 0
+                    )
 
     async def _end(self, of: str, serials: list[int], *, is_commit: bool) -> None:
         """End it, and ask for the other outcome as well."""

@@ -60,8 +60,8 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
         assert {call.is_ok for call in result.history.guest_calls} == {True, False}
         # Committed, rolled back, and of both some by the check-back.
         fates = {
-            (serials[0] % 5, serials[0] in result.history.accepted)
-            for serials in result.history.deals
+            (number % 5, serials[0] in result.history.accepted)
+            for number, serials in enumerate(result.history.deals)
         }
         assert fates >= {(0, True), (0, False), (1, False), (2, True)}
 

@@ -20,7 +20,7 @@ from node.access.permissions import RULES
 from node.access.quotas import Quotas, Work
 from node.api.admission import Admission
 from node.api.message_access import MessageAccess
-from node.api.unread_answers import is_read
+from node.api.unread_answers import is_list, is_read
 from node.contracts import grpc_status
 from node.contracts.access import ANONYMOUS
 from node.contracts.broker import Failure
@@ -262,12 +262,14 @@ class Calls:
     ) -> UnaryHandler:
         """The handler of one unary method, from bytes to bytes."""
         unread, holds_room = self.admission.unread, method == _RECEIVE or is_read(method)
+        checks_room = is_list(method)
 
         async def read_and_implement(raw: bytes, context: CallContext) -> Encodable:
             return await implement(parse(raw), context)
 
         async def read_and_hold(raw: bytes, context: CallContext) -> Encodable:
-            unread.check_read()
+            if checks_room:
+                unread.check_list()
             answer = Encoded((await implement(parse(raw), context)).SerializeToString())
             unread.hold_read(len(answer.raw), context)
             return answer

@@ -4,7 +4,9 @@ Polls hold their room by themselves, before messages are leased. All other calls
 (its name says that it is one) for whose answer there is no room is refused, and nothing is lost by
 that. A write has been done when its answer is there: that is counted, and always given.
 
-Reads may hold a quarter of the room: who reads none of its lists keeps no consumer waiting.
+Reads may hold a quarter of the room: who reads none of its lists keeps no consumer waiting. Where
+that is taken, lists are refused before they are worked on, and other reads only when their answer
+is there and large: clients find the master by small ones.
 """
 
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from hourwheel import errors
 from node.contracts.answer_budget import AnswerBudget, AnswerPart, HeldAnswer
 
 _READS: Final = ("Get", "List", "Describe")
+_LISTS: Final = ("List", "GetHistory")
+"""Reads whose answers are large, as a rule."""
 _COUNTED_BYTES_MIN: Final = 64 * 1024
 """Smaller answers are not worth it: their calls are bounded in number."""
 _SHARE_OF_READS: Final = 4
@@ -28,6 +32,11 @@ def is_read(method: str) -> bool:
     return method.startswith(_READS)
 
 
+def is_list(method: str) -> bool:
+    """Whether a read (its name alone) is not worth its work where there is no room for lists."""
+    return method.startswith(_LISTS)
+
+
 class UnreadAnswers:
     """See the top of this file. Belongs to one event loop."""
 
@@ -36,8 +45,8 @@ class UnreadAnswers:
         self._budget = budget
         self._of_reads = AnswerPart(budget, budget.bytes_max // _SHARE_OF_READS)
 
-    def check_read(self) -> None:
-        """Before a read is worked on. Raises Overloaded where there is room for no answer."""
+    def check_list(self) -> None:
+        """Before a list is worked on. Raises Overloaded where there is room for no answer."""
         if not self._of_reads.has_room_for(_COUNTED_BYTES_MIN):
             raise _overloaded()
 

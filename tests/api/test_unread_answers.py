@@ -8,11 +8,11 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE
-from hourwheel.v1 import lookup_pb2
+from hourwheel.v1 import admin_pb2, lookup_pb2
 from hourwheel.v1.broker_pb2 import CancelRequest
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
 from node.access.permissions import RULES
-from node.api.unread_answers import UnreadAnswers, is_read
+from node.api.unread_answers import UnreadAnswers, is_list, is_read
 from node.contracts.access import Operation
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.pending_page import KeyPage, KeyPart
@@ -58,6 +58,20 @@ async def test_reads_hold_a_quarter_of_the_room_at_most_and_others_are_served() 
         await until(lambda: answers.held_bytes == 0)
 
 
+async def test_small_reads_are_answered_where_lists_that_nobody_reads_take_all_room() -> None:
+    """Clients find the master by one."""
+    async with world() as asked:
+        asked.engine.key_page = page_of(60_000)
+        rejected = asked.stats.rejected
+        with unread_calls(asked.address, LIST, REQUEST.SerializeToString(), 8):
+            await until(lambda: rejected.get("OVERLOADED", 0) == 7)
+            assert asked.engine.answers.held_bytes > BUDGET_BYTES // 4
+            await asked.admin.CreateTopic(admin_pb2.CreateTopicRequest(name="orders"))
+            name = admin_pb2.GetTopicRequest(name="orders")
+            assert (await asked.admin.GetTopic(name)).topic.name == "orders"
+            assert (await asked.admin.GetStatus(admin_pb2.GetStatusRequest())).version
+
+
 async def test_small_answers_are_given_always_when_there_is_room_for_any() -> None:
     async with world() as asked:
         asked.engine.key_page = page_of(3)
@@ -88,12 +102,12 @@ def test_answer_of_a_write_counts_and_is_given_when_there_is_no_room() -> None:
         unread_answers.hold_write(1 << 20, call)
     assert budget.held_bytes == 3 << 20
     with pytest.raises(errors.Overloaded):
-        unread_answers.check_read()
+        unread_answers.check_list()
     unread_answers.hold_write(100, calls[0])
     for call in calls:
         call.end()
     assert budget.held_bytes == 0
-    unread_answers.check_read()
+    unread_answers.check_list()
     unread_answers.hold_read(1 << 20, calls[0])
     with pytest.raises(errors.Overloaded):
         unread_answers.hold_read(1 << 16, calls[0])
@@ -103,6 +117,7 @@ def test_methods_that_change_nothing_are_reads() -> None:
     methods = {name.rpartition(".")[2]: rule for name, rule in RULES.items()}
     reads = {"ListPending", "GetHistory", "DescribeWheel", "ListUsers"}
     assert reads <= set(filter(is_read, methods))
+    assert {name for name in reads if is_list(name)} == reads - {"DescribeWheel"}
     changing = {Operation.PUBLISH, Operation.CANCEL}
     for method in filter(is_read, methods):
         assert methods[method].operation not in changing, method

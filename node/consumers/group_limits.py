@@ -167,7 +167,7 @@ class GroupLimits:
             heapq.heappush(self._alarms, (ready_ms, group.group_id))
 
     def forget_line(self, group_id: int) -> None:
-        """Nobody waits any more, or all are served anew: the group's limits have changed."""
+        """Nobody waits any more."""
         self._lines.pop(group_id, None)
         self._leases.watched.discard(group_id)
 

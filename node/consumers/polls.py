@@ -318,9 +318,10 @@ class Polls:
     def on_filter(self, interest: Interest, now_ms: int) -> None:
         """The group's filter for the topic has changed, or its limits.
 
-        Polls that named another filter fail at once; the others wait for what matches now.
+        Polls that named another filter fail at once; the others wait for what matches now. In the
+        line of the group's limits all keep their place, also those for other topics; who joins it
+        again does so by the present limits.
         """
-        self._limits.forget_line(interest.group_id)
         self._waiters.refuse(interest, lambda waiter: self._find_mismatch(interest, waiter))
         self._waiters.wake_interest(interest, now_ms)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.receipt import Receipt
 from node.consumers.group_limits import GroupLimits, Rate
 from node.consumers.waiters import Interest
@@ -182,6 +183,30 @@ def test_topics_of_a_group_share_its_limits_in_turn() -> None:
             stepped.advance(100)
             seen.append((sum(one.done() for one in orders), sum(one.done() for one in bills)))
         assert seen == [(1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (3, 3)]
+
+
+@pytest.mark.parametrize("is_filter", [False, True])
+def test_change_of_a_group_or_a_filter_lets_nobody_lose_the_place_in_the_line(
+    *, is_filter: bool
+) -> None:
+    with SteppedEngine() as stepped:
+        engine = stepped.engine
+        limit(stepped, in_flight_max=1)
+        for topic in ("orders", "bills"):
+            stepped.call(stepped.publish(*[0] * 3, topic=topic))
+        # The one who loses the place is not to be woken by what happens in a queue of its own.
+        held = delivered(poll(stepped, topic="orders" if is_filter else "bills"))
+        waiting = [poll(stepped, topic=topic) for topic in ("orders", "bills")]
+        if is_filter:
+            stepped.call(engine.put_subscription("billing", "orders", FilterExpression.tags("a")))
+        else:
+            stepped.call(engine.put_group("billing", GroupSettings(in_flight_max=1)))
+        stepped.settle()
+        assert [got(one) for one in waiting] == [None, None]
+        end(stepped, held, 0, 1, is_ack=True)
+        (served,) = (one for one in waiting if one.done())
+        end(stepped, delivered(served), 0, 1, is_ack=True)
+        assert [got(one) for one in waiting] == [1, 1]
 
 
 def test_new_poll_goes_behind_those_that_wait_and_a_line_of_the_dead_holds_up_nobody() -> None:

@@ -133,7 +133,8 @@ class Smoothing:
         self, queue: ConsumeQueue, pace: _Pace, seen: int, tolerance_ms: int, now_ms: int
     ) -> None:
         """More has become visible: up to `seen`."""
-        first = _find_fresh(queue, max(pace.seen, queue.start_position), now_ms - tolerance_ms)
+        begin = max(pace.seen, queue.start_position)
+        first = _find_fresh(queue, begin, seen, now_ms - tolerance_ms)
         if first > pace.seen:
             pace.shown = max(pace.shown, min(first, seen))
             while pace.marks and pace.marks[0][0] <= pace.shown:
@@ -157,8 +158,10 @@ class Smoothing:
         return step_ms if gate_ms is None else min(step_ms, gate_ms)
 
 
-def _find_fresh(queue: ConsumeQueue, first: int, older_ms: int) -> int:
+def _find_fresh(queue: ConsumeQueue, first: int, seen: int, older_ms: int) -> int:
     """The first entry from `first` on that was released later than `older_ms`; or the end."""
+    if first >= seen:  # trimmed up to there since the last look
+        return first
     if rows_of(queue.read(first, 1))[0].release_ms > older_ms:
         return first
     at, is_found = Position(first), False

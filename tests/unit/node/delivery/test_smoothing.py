@@ -168,6 +168,20 @@ def test_nothing_waits_when_the_tolerance_is_taken_away_or_the_clock_set_back() 
     assert len(watched.shown_ms) == 10_000
 
 
+def test_queue_that_is_trimmed_to_its_end_before_anybody_looks_shows_what_comes_then() -> None:
+    watched = Watched(1_000)
+    watched.look()
+    units = make_units(0, 10)
+    units["due_ms"] = [START_MS] * 10
+    watched.queue.append(units)
+    watched.queue.trim_to(10)
+    assert watched.smoothing.visible_end(watched.queue, watched.now_ms) == 10
+    watched.seen_ms, watched.shown_ms = [START_MS] * 10, [START_MS] * 10
+    watched.append([START_MS] * 5)
+    watched.advance(1_000)
+    assert len(watched.shown_ms) == 15
+
+
 @pytest.mark.parametrize("wanted", [None, "a"])
 def test_consumers_get_a_hot_moment_over_its_tolerance(wanted: str | None) -> None:
     """Polls that wait are woken for each part, with a filter and without."""

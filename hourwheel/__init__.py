@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hourwheel.client.recurring.recurrences import Missed, Recurrence, Times
     from hourwheel.client.transactions.blocking import Transactions
     from hourwheel.client.transactions.client import AsyncTransactions, CheckSettings
-    from hourwheel.client.transactions.words import CheckedTransaction
+    from hourwheel.client.transactions.words import CheckedTransaction, RollBack
     from hourwheel.delay_levels import RetryPreset
     from hourwheel.errors import HourwheelError
     from hourwheel.filter_language.inputs import Sql, Tags
@@ -86,6 +86,7 @@ __all__ = [
     "RescheduleOutcome",
     "Retry",
     "RetryPreset",
+    "RollBack",
     "Sql",
     "Tags",
     "Times",
@@ -131,6 +132,7 @@ _HOMES = {
     "AsyncTransactions": "client.transactions.client",
     "CheckSettings": "client.transactions.client",
     "CheckedTransaction": "client.transactions.words",
+    "RollBack": "client.transactions.words",
     "Times": "client.recurring.recurrences",
     "Tls": "transport.access",
     "TransactionState": "outcomes",

@@ -144,7 +144,12 @@ class MasterService:
         self.history = HistoryQuery(self, host.cluster_id)
         self.rescheduling = RescheduleService(self, self.publishing, self.keys)
         self.transactions = TransactionService(
-            self, self.publishing, self.catalog_service, self.expiry, host.config.transactions
+            self,
+            self.publishing,
+            self.catalog_service,
+            self.expiry,
+            host.config.transactions,
+            damage.records,
         )
         self.check_desk = CheckDesk(self, self.transactions)
         self._planner = OccurrencePlanner(
@@ -242,7 +247,7 @@ class MasterService:
                 self.mastership.trim_sequences(floor, now_ms)
             self._host.group_commit.wake()
         self.expiry.look(now_ms)
-        self.check_desk.look(now_ms, may_expire=not self._host.guard.refusal)
+        self.check_desk.look(now_ms)
 
     def close_polls(self) -> None:
         """The node stops: answer each long poll with nothing. What is proposed is still applied."""

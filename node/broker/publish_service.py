@@ -66,6 +66,15 @@ class PublishService:
         if self._shard.uncommitted_bytes > _UNCOMMITTED_BYTES_MAX:
             raise errors.Unavailable("too few replicas keep up: nothing is being committed")
 
+    @property
+    def is_admitting(self) -> bool:
+        """Whether publishes are accepted now: see `admit`."""
+        try:
+            self.admit()
+        except HourwheelError:
+            return False
+        return True
+
     async def wait_until_near(self) -> None:
         """Wait while publishing outruns flushing."""
         if self._background.maintenance.is_far_behind:

@@ -26,6 +26,7 @@ from node.delivery.receiver import Corrupt, Receiver
 from node.delivery.resolve_rows import ack_rows, dead_rows
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import MESSAGES_MAX
+from node.repair.record_mender import RecordMender
 from node.replica.mastership import Mastership
 from node.shard.group_queue import GroupQueue
 from node.shard.message_lookup import MessageLookup, Wanted
@@ -87,6 +88,14 @@ class DamageControl:
         self._resolve: Callable[[Any], asyncio.Future[Any]] = _refuse
         self._receiver = Receiver(shard.views, shard.bodies)
         self._pace = pace or Pace()
+        self.records = RecordMender(
+            files,
+            stats,
+            failure,
+            again_s_min=self._pace.again_s_min,
+            again_s_max=self._pace.again_s_max,
+        )
+        """Of records that no message's bytes are taken from."""
         self._loop = asyncio.get_running_loop()
         self._lookup = MessageLookup(shard.views, shard.log, shard.bodies)
         self.damaged = DamagedMessages()
@@ -423,6 +432,7 @@ class DamageControl:
     async def stop(self) -> None:
         """Look for nothing any more."""
         self._is_closing = True
+        await self.records.stop()
         tasks = [one for one in (self._fetching, self._mending) if one is not None]
         for task in tasks:
             task.cancel()

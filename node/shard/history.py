@@ -130,6 +130,8 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
     producer = header.producer_id
     if header.flags & (_MERGED | _OCCURRENCES) == _MERGED:
         producer = int(batch.message_producers[0][at])
+    elif header.flags & Flag.TRANSACTION:
+        producer = 0  # it names the PREPARE
     events = [
         Event(
             *(EventKind.PUBLISHED, header.store_ms, 0, 0, due_ms, topic_queue >> QUEUE_BITS),

@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from hourwheel.client.loop_thread import LoopThread
-from hourwheel.client.transactions.client import AsyncTransactions, CheckSettings, Messages
+from hourwheel.client.transactions.client import (
+    PASSES,
+    AsyncTransactions,
+    CheckSettings,
+    Messages,
+)
 from hourwheel.client.transactions.words import (
     CheckedTransaction,
     EndedTransaction,
+    RollBack,
     TransactionDescription,
 )
-from hourwheel.errors import HourwheelError
 from hourwheel.formats.message_id import MessageId
 from hourwheel.transport.channel import SERVER_DEFAULT
 from hourwheel.transport.endpoints import Servers
@@ -43,7 +48,7 @@ class Transactions:
 
     with Transactions("127.0.0.1:7400", group="orders-service") as transactions:
         with transactions.begin({"orders": Message(b"...", delay_ms=1_800_000)}):
-            ...  # your own work, up to its commit: an exception rolls back
+            ...  # your own work, up to its commit; `raise RollBack` rolls back
 
     All methods may be called from any thread.
     """
@@ -89,11 +94,11 @@ class Transactions:
         one = self.prepare(messages, delays_from_prepare=delays_from_prepare, checks=checks)
         try:
             yield one
-        except BaseException:
-            with suppress(HourwheelError):  # the check-back does it
+        except RollBack:
+            with suppress(*PASSES):  # the check-back does it
                 one.roll_back()
-            raise
-        one.commit()
+        else:
+            one.commit()
 
     def commit(self, transaction_id: str, topics: Sequence[str] = ()) -> EndedTransaction:
         """See `AsyncTransactions.commit`."""

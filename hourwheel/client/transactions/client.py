@@ -13,6 +13,7 @@ from hourwheel.client.transactions.wire import check_from_wire, info_from_wire, 
 from hourwheel.client.transactions.words import (
     CheckedTransaction,
     EndedTransaction,
+    RollBack,
     TransactionDescription,
 )
 from hourwheel.formats.message_id import MessageId, parse
@@ -35,7 +36,17 @@ Messages: TypeAlias = Mapping[str, Sequence[Message] | Message]
 Decide: TypeAlias = Callable[[CheckedTransaction], Awaitable[bool | None]]
 """What became of a transaction: True: commit it; False: roll it back; None: not known yet."""
 WAIT_MS: Final = 20_000
-_REST_MS: Final = 1_000.0
+REST_MS: Final = 1_000.0
+PASSES: Final = (
+    errors.Unavailable,
+    errors.Timeout,
+    errors.ResourceExhausted,
+    errors.NotFound,
+    errors.TransactionDecided,
+    errors.DataLoss,
+    errors.Internal,
+)
+"""What ends no answering: another node, or a later time, or somebody else does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,7 @@ class AsyncTransactions:
 
         async with AsyncTransactions("127.0.0.1:7400", group="orders-service") as transactions:
             async with transactions.begin({"orders": Message(b"...", delay_ms=1_800_000)}):
-                ...  # your own work, up to its commit: an exception rolls back
+                ...  # your own work, up to its commit; `raise RollBack` rolls back
 
     Where your program ends in between, the cluster asks another process of the `group`: see
     `answer_checks`. Belongs to one event loop.
@@ -159,20 +170,22 @@ class AsyncTransactions:
         delays_from_prepare: bool = False,
         checks: CheckSettings | None = None,
     ) -> AsyncIterator[AsyncTransaction]:
-        """Prepare; commit at the end of the block; roll back where that raises.
+        """Prepare; commit at the end of the block; roll back where that raises `RollBack`.
 
-        A commit that fails raises, and does not mean that nothing is published: the cluster asks
-        what became of the transaction, and `answer_checks` tells it. Do your own commit inside the
-        block, as its last step.
+        `RollBack` ends here. Whatever else the block raises leaves the transaction open, for your
+        own commit may have been done all the same; and a commit of the transaction that fails
+        raises, and does not mean that nothing is published. In both cases the cluster asks what
+        became of it, and `answer_checks` tells it. Do your own commit inside the block, as its
+        last step.
         """
         one = await self.prepare(messages, delays_from_prepare=delays_from_prepare, checks=checks)
         try:
             yield one
-        except BaseException:
-            with suppress(errors.HourwheelError):  # the check-back does it
-                await asyncio.shield(one.roll_back())
-            raise
-        await one.commit()
+        except RollBack:
+            with suppress(*PASSES):  # the check-back does it
+                await one.roll_back()
+        else:
+            await one.commit()
 
     async def commit(self, transaction_id: str, topics: Sequence[str] = ()) -> EndedTransaction:
         """Publish the messages of a transaction. Again: the same answer.
@@ -228,12 +241,16 @@ class AsyncTransactions:
             topics: as in `poll_checks`.
             decide: looks into your own database. What it raises is raised here, and the cluster
                 asks again.
+
+        Raises:
+            PermissionDenied, Unauthenticated: it may not ask, or not answer.
+            InvalidArgument: no such group or topics can be.
         """
         while True:
             try:
                 found = await self.poll_checks(topics)
-            except (errors.Unavailable, errors.Timeout, errors.ResourceExhausted):
-                await asyncio.sleep(_REST_MS / 1_000)
+            except PASSES:
+                await asyncio.sleep(REST_MS / 1_000)
                 continue
             for one in found:
                 outcome = await decide(one)
@@ -242,10 +259,7 @@ class AsyncTransactions:
 
     async def _answer(self, one: CheckedTransaction, *, is_commit: bool) -> None:
         topics = tuple(one.messages)
-        # Somebody else was first, or the cluster asks again.
-        with suppress(
-            errors.TransactionDecided, errors.UnknownTransaction, errors.Unavailable, errors.Timeout
-        ):
+        with suppress(*PASSES):  # somebody else was first, or the cluster asks again
             await self._end(one.transaction_id, topics, is_commit=is_commit)
 
     # -- for operators ----------------------------------------------------------------------------

@@ -7,6 +7,10 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import TransactionState
 
 
+class RollBack(Exception):
+    """Raised inside of `begin`: your own work is not done, and the transaction is rolled back."""
+
+
 @dataclass(frozen=True, slots=True)
 class EndedTransaction:
     """How a transaction has ended."""

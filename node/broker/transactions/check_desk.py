@@ -3,8 +3,9 @@
 A transaction that is open for its check interval is ready to be asked about. A producer of its
 group that polls gets it: the check is logged first, so that a new master counts on. After so many
 checks, and one interval more, it is rolled back; and when its age is over, whether anybody could be
-asked or not. Where commits are refused, for want of room on the disk, nothing is rolled back; and a
-new master gives each transaction an interval's time before it does.
+asked or not. While commits are refused nobody is asked and nothing is rolled back; nor is it while
+dispatching is paused. A new master, and one at the end of such a time, gives each transaction an
+interval's time before it is. What is damaged here is neither asked about nor rolled back.
 
     timer --> ready, by producer group --> a poll takes it, its check is logged --> timer
 """
@@ -12,23 +13,26 @@ new master gives each transaction an interval's time before it does.
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from heapq import heappop, heappush
 from typing import Final
 
-from hourwheel.errors import HourwheelError
+from hourwheel.errors import HourwheelError, Unavailable
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.transaction_step import Step
+from hourwheel.internal.v1.state_pb2 import Prepared
 from node.broker.transactions.service import TransactionService
+from node.broker.transactions.timers import Timers
 from node.catalog.serving import Serving
 from node.contracts.transactions import Check
 from storage.views.transactions import Transaction
 
-_LOOKED_AT_ONCE: Final = 1_000
+LOOKED_AT_ONCE: Final = 1_000
 """Transactions of a look, and of a poll: some milliseconds."""
 _ANSWER_BYTES: Final = 4 << 20
 """Of the messages of one poll's checks; a larger transaction comes alone."""
 _EXPIRED_AT_ONCE: Final = 256
 _AGAIN_MS: Final = 1_000
+_STALE_MAX: Final = 1_000
+"""Timers of transactions that have ended, beside one for each that is open."""
 
 
 class CheckDesk:
@@ -39,10 +43,12 @@ class CheckDesk:
         self._serving, self._service = serving, service
         self._view = serving.mastership.shard.views.transactions
         self._begun_ms = serving.now_ms()
+        """Since when they may be rolled back."""
+        self._may_ask = self._may_expire = True
         self._seen_offset = 0
         """Those up to here have a timer, or are decided."""
-        self._timers: list[tuple[int, int]] = []
-        """A heap of (when to look at it, offset)."""
+        self._timers = Timers()
+        """When to look at each."""
         self._ready: dict[str, dict[int, None]] = {}
         """Producer group -> offsets that are to be asked about, in the order they got so."""
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
@@ -54,43 +60,70 @@ class CheckDesk:
 
     def _take_up(self) -> None:
         """Set the timers of transactions that are new here."""
-        for offset in self._view.offsets_after(self._seen_offset, is_open=True)[:_LOOKED_AT_ONCE]:
+        for offset in self._view.offsets_after(self._seen_offset, is_open=True)[:LOOKED_AT_ONCE]:
             self._seen_offset = offset
             one = self._view.find(offset)
             if one is not None:
-                first_ms = min(self._next_ms(one), self._end_ms(one))
-                heappush(self._timers, (first_ms, offset))
+                self._timers.set(offset, min(self._next_ms(one), self._end_ms(one, 0)))
 
     def _next_ms(self, one: Transaction) -> int:
         """When it is to be asked about; or, after the last check, when it is rolled back."""
         return (one.checked_ms or one.prepared_ms) + one.check_interval_ms
 
-    def _end_ms(self, one: Transaction) -> int:
+    def _end_ms(self, one: Transaction, now_ms: int) -> int:
         """When its age is over."""
-        return max(one.prepared_ms + one.age_max_ms, self._begun_ms + one.check_interval_ms)
+        return max(one.prepared_ms + one.age_max_ms, self._grace_ms(one, now_ms))
 
-    def look(self, now_ms: int, *, may_expire: bool) -> None:
-        """Once a second: what is due. `may_expire`: commits are taken."""
+    def _grace_ms(self, one: Transaction, now_ms: int) -> int:
+        """Before then nothing rolls it back."""
+        begun_ms = self._begun_ms + one.check_interval_ms
+        return max(begun_ms, self._service.withheld.until_ms(one, now_ms))
+
+    def look(self, now_ms: int) -> None:
+        """Once a second: what is due."""
         self._take_up()
         self._note()
-        over: list[int] = []
-        for _ in range(_LOOKED_AT_ONCE):
-            if not self._timers or self._timers[0][0] > now_ms or len(over) >= _EXPIRED_AT_ONCE:
+        for offset in self._service.withheld.look(now_ms, self._view.is_open):
+            self._timers.set(offset, now_ms)
+        if len(self._timers) > 2 * self._view.open_count + _STALE_MAX:
+            self._forget_ended()
+        may_ask = self._service.is_committing
+        may_expire = may_ask and not self._service.is_paused
+        if may_expire and not self._may_expire:
+            self._begun_ms = now_ms
+        if may_ask and not self._may_ask:
+            for group in self._ready:
+                self._wake(group)
+        self._may_ask, self._may_expire = may_ask, may_expire
+        if may_ask:
+            self._look_at_due(now_ms)
+
+    def _look_at_due(self, now_ms: int) -> None:
+        over: dict[int, None] = {}
+        for _ in range(LOOKED_AT_ONCE):
+            offset = self._timers.pop_due(now_ms) if len(over) < _EXPIRED_AT_ONCE else None
+            if offset is None:
                 break
-            _, offset = heappop(self._timers)
             one = self._view.find(offset)
             if one is None or not one.is_open:
                 self._forget(offset, one)
             elif self._is_over(one, now_ms):
-                if may_expire and not self._service.is_ending(offset):
-                    over.append(offset)
-                heappush(self._timers, (now_ms + _AGAIN_MS, offset))
+                if self._may_expire and not self._service.is_ending(offset):
+                    over[offset] = None
+                self._timers.set(offset, now_ms + _AGAIN_MS)
             else:
                 self._make_ready(one, now_ms)
         if over:
-            task = asyncio.get_running_loop().create_task(self._expire(over))
+            task = asyncio.get_running_loop().create_task(self._expire(list(over)))
             self._expiring.add(task)
             task.add_done_callback(self._expiring.discard)
+
+    def _forget_ended(self) -> None:
+        """Those that end before anybody has to ask are most of them."""
+        self._timers.keep(self._view.is_open)
+        for group, ready in list(self._ready.items()):
+            for offset in [one for one in ready if not self._view.is_open(one)]:
+                self._drop(group, offset)
 
     def _note(self) -> None:
         """For the metrics: what is open."""
@@ -100,19 +133,20 @@ class CheckDesk:
         self._stats.transactions_oldest_ms = 0 if oldest is None else oldest.prepared_ms
 
     def _is_over(self, one: Transaction, now_ms: int) -> bool:
-        next_ms = max(self._next_ms(one), self._begun_ms + one.check_interval_ms)
+        next_ms = max(self._next_ms(one), self._grace_ms(one, now_ms))
         is_unanswered = one.checks >= one.checks_max and now_ms >= next_ms
-        return is_unanswered or now_ms >= self._end_ms(one)
+        return is_unanswered or now_ms >= self._end_ms(one, now_ms)
 
     def _make_ready(self, one: Transaction, now_ms: int) -> None:
-        group = one.producer_group
-        if one.checks < one.checks_max and now_ms >= self._next_ms(one):
+        group, end_ms = one.producer_group, self._end_ms(one, now_ms)
+        is_due = one.checks < one.checks_max and now_ms >= self._next_ms(one)
+        if is_due and not self._service.withheld.is_damaged(one.offset):
             self._ready.setdefault(group, {})[one.offset] = None
             self._wake(group)
-            heappush(self._timers, (self._end_ms(one), one.offset))
+            self._timers.set(one.offset, end_ms)
         else:
             later_ms = max(now_ms + _AGAIN_MS, self._next_ms(one))
-            heappush(self._timers, (min(later_ms, self._end_ms(one)), one.offset))
+            self._timers.set(one.offset, min(later_ms, end_ms))
 
     async def _expire(self, offsets: list[int]) -> None:
         with suppress(HourwheelError):  # the next look tries again, or another master does
@@ -165,24 +199,49 @@ class CheckDesk:
                 one.set_result(None)
 
     async def _take(self, group: str, topics: Sequence[str], count_max: int) -> list[Check]:
-        """Log a check of each that is handed out."""
-        chosen = self._choose(group, set(topics), count_max)
-        if not chosen:
+        """Log a check of each that is handed out: of those that can be read."""
+        read = await self._read(await self._choose(group, set(topics), count_max))
+        if not read:
             return []
-        done = await self._service.step([one.offset for one in chosen], Step.CHECK)
+        done = await self._service.step([one.offset for one, _, _ in read], Step.CHECK)
         checks: list[Check] = []
-        for before, is_done in zip(chosen, done.tolist(), strict=True):
+        for (before, prepared, counts), is_done in zip(read, done.tolist(), strict=True):
             one = self._view.find(before.offset)
             if is_done and one is not None and one.is_open:
-                checks.append(await self._check_of(one))
+                checks.append(self._check_of(one, prepared, counts))
         self._stats.transaction_checks += len(checks)
         return checks
 
-    def _choose(self, group: str, topics: set[str], count_max: int) -> list[Transaction]:
-        """Those that are ready, and have no other topics; they are ready no longer."""
+    async def _read(
+        self, chosen: list[Transaction]
+    ) -> list[tuple[Transaction, Prepared, list[int]]]:
+        """What they are about, of those that are not damaged."""
+        found = []
+        for one in chosen:
+            with suppress(Unavailable):
+                _, prepared, counts = await self._service.read(one)
+                found.append((one, prepared, counts))
+        return found
+
+    async def _choose(self, group: str, topics: set[str], count_max: int) -> list[Transaction]:
+        """As `_choose_some`, of all of the group."""
+        for _ in range(0, len(self._ready.get(group, ())), LOOKED_AT_ONCE):
+            chosen = self._choose_some(group, topics, count_max)
+            if chosen or not self._service.is_committing:
+                return chosen
+            await asyncio.sleep(0)
+        return []
+
+    def _choose_some(self, group: str, topics: set[str], count_max: int) -> list[Transaction]:
+        """Those that are ready, and have no other topics; they are ready no longer.
+
+        Others go to the end of the line, where they are not in the way.
+        """
+        if not self._service.is_committing:
+            return []
         chosen: list[Transaction] = []
         left_bytes = _ANSWER_BYTES
-        for offset in list(self._ready.get(group, ()))[:_LOOKED_AT_ONCE]:
+        for offset in list(self._ready.get(group, ()))[:LOOKED_AT_ONCE]:
             if len(chosen) >= count_max:
                 break
             one = self._view.find(offset)
@@ -193,14 +252,16 @@ class CheckDesk:
             elif topics.issuperset(self._service.names_of(one)):
                 self._drop(group, offset)
                 # Also where the poll ends before its checks are logged.
-                heappush(self._timers, (self._serving.now_ms() + _AGAIN_MS, offset))
+                self._timers.set(offset, self._serving.now_ms() + _AGAIN_MS)
                 if not self._service.is_ending(offset):
                     chosen.append(one)
                     left_bytes -= one.size_bytes
+            else:
+                ready = self._ready[group]
+                ready[offset] = ready.pop(offset)
         return chosen
 
-    async def _check_of(self, one: Transaction) -> Check:
-        _, prepared, counts = await self._service.read(one)
+    def _check_of(self, one: Transaction, prepared: Prepared, counts: list[int]) -> Check:
         return Check(
             self._service.id_of(one),
             list(zip(self._service.names_of(one), counts, strict=True)),

@@ -24,6 +24,7 @@ from hourwheel.outcomes import TransactionState
 from hourwheel.types import DUE_MS_MAX
 from node.broker.publish_service import PublishService, check_instants, queues_of_many
 from node.broker.transactions.defaults import TransactionDefaults
+from node.broker.transactions.withheld import Withheld
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
@@ -35,6 +36,7 @@ from node.contracts.transactions import (
     Preparing,
     TransactionPage,
 )
+from node.repair.record_mender import RecordMender
 from node.shard.deduplication import transaction_decided
 from node.shard.transaction_apply import Prepare
 from node.shard.views import TRANSACTION_LEVEL
@@ -60,14 +62,26 @@ class TransactionService:
         catalog_service: CatalogService,
         expiry: NameExpiry,
         defaults: TransactionDefaults,
+        mender: RecordMender,
     ) -> None:
-        """Commits are published by way of `publishing`."""
+        """Commits are published by way of `publishing`; `mender` repairs what cannot be read."""
         self._serving, self._publishing = serving, publishing
         self._catalog_service, self._expiry, self._defaults = catalog_service, expiry, defaults
         self._mastership, self._shard = serving.mastership, serving.mastership.shard
         self._ending: dict[int, asyncio.Future[None]] = {}
         """Offset of a transaction that is being ended -> done when it is."""
         self._preparing_bytes = 0
+        self.withheld = Withheld(mender)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether commits are taken now."""
+        return self._publishing.is_admitting
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether dispatching is paused, as after a restore that holds everything."""
+        return self._shard.views.catalog.is_dispatch_paused
 
     # -- prepare ----------------------------------------------------------------------------------
 
@@ -166,7 +180,7 @@ class TransactionService:
     ) -> EndedTransaction:
         """See TransactionPort."""
         self._serving.check()
-        one = self.find(transaction_id, topics)
+        one = self._find_to_end(transaction_id, topics, is_commit=is_commit)
         was_open = one.is_open
         while one.is_open:
             other = self._ending.get(one.offset)
@@ -181,10 +195,21 @@ class TransactionService:
                 with self._ending_it(one.offset):
                     done = await self.step([one.offset], Step.ROLL_BACK)
                     self._serving.stats.transactions_rolled_back += int(done.sum())
-            one = self.find(transaction_id, topics)
+            one = self._find_to_end(transaction_id, topics, is_commit=is_commit)
         if is_commit != (one.state == TransactionState.COMMITTED):
             raise transaction_decided(one)
         return EndedTransaction(one.state, self._messages_of(one), not was_open)
+
+    def _find_to_end(
+        self, of: TransactionId, topics: Sequence[str], *, is_commit: bool
+    ) -> Transaction:
+        """As `find`; who rolls back names those of its topics that were not deleted."""
+        if is_commit or not topics:
+            return self.find(of, topics)
+        one = self.find(of, ())
+        catalog = self._shard.views.catalog
+        left = {found.name for found in map(catalog.find_topic_by_id, one.topic_ids) if found}
+        return one if left.issubset(topics) else self.find(of, topics)
 
     def is_ending(self, offset: int) -> bool:
         """Whether somebody's word about this transaction is on its way into the log."""
@@ -251,7 +276,7 @@ class TransactionService:
         """The PREPARE record, what is in it, and how many messages each topic has.
 
         Raises:
-            Unavailable: it is damaged here.
+            Unavailable: it is damaged here, and is being repaired where a replica has its bytes.
         """
         log = self._shard.log
         try:
@@ -259,10 +284,11 @@ class TransactionService:
                 batch = await asyncio.to_thread(log.read_batch, one.offset)
             else:
                 batch = log.read_batch(one.offset)
-        except errors.CorruptLog as error:
+        except (errors.CorruptLog, errors.DiskFailed, FileNotFoundError) as error:
+            self.withheld.note(one.offset, error)
             raise errors.Unavailable(
-                f"the messages of the transaction are damaged on this node: {error.message}",
-                **error.params,
+                f"the messages of the transaction are damaged on this node: {error}",
+                offset=one.offset,
             ) from None
         prepared = Prepared.FromString(bytes(batch.blobs))
         return batch, prepared, batch.rows["message_count"].tolist()

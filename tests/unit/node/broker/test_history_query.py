@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.formats.message_id import ID_DTYPE, MessageId
+from hourwheel.formats.message_id import ID_DTYPE, MessageId, parse
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import EventKind, RescheduleOutcome
 from hourwheel.v1 import lookup_pb2
@@ -18,6 +18,7 @@ from node.broker import history_query
 from node.contracts.broker import GroupSettings
 from node.contracts.dead_letters import DeadLetterQuery
 from node.contracts.history import HistoryPage, MessageEvent
+from node.contracts.transactions import PreparedPart, Preparing
 from node.shard import history
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
@@ -319,3 +320,13 @@ async def move(world: EngineWorld, of: MessageId, due_ms: int) -> None:
         )
     )
     assert found["outcome"].tolist() == [RescheduleOutcome.RESCHEDULED]
+
+
+async def test_history_of_a_message_of_a_transaction_names_no_producer(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        part = PreparedPart("orders", [world.now_ms + 5_000], [b"paid"], [b""], [0], [0])
+        port = world.engine.transactions
+        prepared = await within(port.prepare(Preparing("tills", [part], [], bytes(16))))
+        ended = await within(port.end_transaction(prepared.transaction_id, (), is_commit=True))
+        events, _ = await pages(world, parse(ended.messages[0][0]))
+        assert [(one.kind, one.producer_id) for one in events] == [(PUBLISHED, 0)]

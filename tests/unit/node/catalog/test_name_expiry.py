@@ -13,6 +13,7 @@ from node.broker.engine import EngineConfig
 from node.catalog import name_expiry
 from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import GroupSettings
+from node.contracts.transactions import PreparedPart, Preparing
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from tests.support.engine_world import EngineWorld, let_others_run, within
@@ -166,3 +167,23 @@ async def test_bug_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             await let_others_run()
             world.advance(IDLE_MS)
         assert isinstance(await world.failed(), errors.Internal)
+
+
+async def test_topic_stays_while_an_open_transaction_may_publish_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_expiry, "TRANSACTIONS_AT_ONCE", 1)
+    async with configured(tmp_path) as world:
+        port, made = world.engine.transactions, []
+        for number in (1, 2):
+            part = PreparedPart("orders", [world.now_ms], [b"paid"], [b""], [0], [0])
+            token = number.to_bytes(16, "big")
+            age_ms = 3 * RETENTION_MS
+            preparing = Preparing("tills", [part], [], token, age_ms, 1, age_ms)
+            made.append((await within(port.prepare(preparing))).transaction_id)
+        await rounds(world, 10)
+        assert "orders" in names(world)
+        for of in made:
+            await within(port.end_transaction(of, (), is_commit=False))
+        await rounds(world, 6)
+        assert "orders" not in names(world)

@@ -10,8 +10,11 @@ from hourwheel.formats.message_id import parse
 from hourwheel.formats.transaction_id import TransactionId
 from hourwheel.outcomes import TransactionState
 from node.broker.disk_guard import DiskGuard
+from node.broker.transactions import check_desk
 from node.contracts.transactions import Check, PreparedPart, Preparing
 from node.shard.views import TRANSACTION_LEVEL
+from storage.views.catalog import Catalog
+from tests.support.damaging import Flip, join_peers
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
 
@@ -55,6 +58,14 @@ async def end(
     """(State, messages, whether it had ended so before)."""
     ended = await within(world.engine.transactions.end_transaction(of, topics, is_commit=commit))
     return ended.state, len(ended.messages), ended.is_duplicate
+
+
+async def looks(world: EngineWorld, count: int) -> None:
+    """So many intervals go by."""
+    for _ in range(count):
+        world.advance(INTERVAL_MS)
+        world.service.look(world.now_ms)
+        await asyncio.sleep(0)
 
 
 async def checks(world: EngineWorld, *topics: str) -> list[Check]:
@@ -326,3 +337,130 @@ async def test_commit_when_the_disk_is_full_is_refused_and_nothing_is_rolled_bac
         assert state_of(world, of) == OPEN
         monkeypatch.setattr(DiskGuard, "refusal", "")
         assert (await end(world, of))[0] == COMMITTED
+
+
+async def test_full_disk_when_there_is_room_again_leaves_each_an_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        old, asked = await prepare(world, age_ms_max=2_000), await prepare(world, token=2)
+        polling = asyncio.ensure_future(
+            world.engine.transactions.poll_checks("tills", ["orders"], 16, 60_000)
+        )
+        await asyncio.sleep(0)
+        monkeypatch.setattr(DiskGuard, "refusal", "the disk is full")
+        await looks(world, 9)
+        assert not polling.done(), "who could not commit is not asked"
+        monkeypatch.setattr(DiskGuard, "refusal", "")
+        world.service.look(world.now_ms)
+        assert {one.transaction_id for one in await within(polling)} == {old, asked}
+        assert state_of(world, old) == OPEN
+        await looks(world, 1)
+        await until(lambda: state_of(world, old) == EXPIRED)
+        assert (await end(world, asked))[0] == COMMITTED
+
+
+async def test_check_is_not_handed_out_when_the_disk_has_filled_since_the_last_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await prepare(world)
+        await looks(world, 1)
+        port = world.engine.transactions
+        with monkeypatch.context() as full:
+            full.setattr(DiskGuard, "refusal", "the disk is full")
+            assert await within(port.poll_checks("tills", ["orders"], 16, 0)) == []
+        (found,) = await within(port.poll_checks("tills", ["orders"], 16, 0))
+        assert found.number == 1
+
+
+async def test_pause_of_dispatching_holds_transactions_and_an_interval_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        of = await prepare(world, age_ms_max=2_000)
+        await looks(world, 1)
+        with monkeypatch.context() as paused:
+            paused.setattr(Catalog, "is_dispatch_paused", True)
+            await looks(world, 5)
+            assert len(await checks(world)) == 1, "it is asked about all the same"
+            assert state_of(world, of) == OPEN
+        world.service.look(world.now_ms)
+        await asyncio.sleep(0)
+        assert state_of(world, of) == OPEN
+        await looks(world, 1)
+        await until(lambda: state_of(world, of) == EXPIRED)
+
+
+async def test_damaged_transaction_takes_no_others_along_and_waits_for_its_repair(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        due_ms = [world.now_ms + 60_000]
+        bad = await prepare(world, part("orders", due_ms, b"damaged"), age_ms_max=4_000)
+        good = await prepare(world, part("orders", due_ms, b"sound"), token=2)
+        peers = join_peers(world)
+        log = world.engine.shard.log
+        whole = log.read(log.start_offset, log.flushed_end_offset - log.start_offset)
+        flip = Flip(tmp_path, b"damaged")
+        for number in (1, 2):
+            world.advance(INTERVAL_MS)
+            (found,) = await checks(world)
+            assert (found.transaction_id, found.number) == (good, number)
+        one, _ = world.engine.transactions.get_transaction(bad)
+        assert one.checks == 0, "nobody was asked about it"
+        with pytest.raises(errors.Unavailable):
+            await end(world, bad)
+        await looks(world, 9)
+        assert state_of(world, bad) == OPEN
+        peers.log[int(log.start_offset)] = whole
+        await until(lambda: flip.is_there(b"damaged"))
+        await until(lambda: bad.offset not in world.engine.damage.records)
+        (found,) = await checks(world)
+        assert (found.transaction_id, bytes(found.batch.blobs)) == (bad, b"damaged")
+        assert state_of(world, bad) == OPEN
+        await looks(world, 2)
+        await until(lambda: state_of(world, bad) == EXPIRED)
+
+
+async def test_damaged_transaction_of_a_node_alone_ends_by_an_operators_word(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        due_ms = [world.now_ms]
+        of = await prepare(world, part("orders", due_ms, b"damaged"), age_ms_max=2_000)
+        Flip(tmp_path, b"damaged")
+        with pytest.raises(errors.Unavailable):
+            await end(world, of)
+        await looks(world, 9)
+        assert await checks(world) == []
+        assert state_of(world, of) == OPEN
+        assert await end(world, of, commit=False) == (ROLLED_BACK, 0, False)
+
+
+async def test_transactions_of_other_topics_are_not_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_desk, "LOOKED_AT_ONCE", 4)
+    async with EngineWorld(tmp_path) as world:
+        for token in range(1, 10):
+            await prepare(world, part("bills", [world.now_ms]), token=token)
+        of = await prepare(world, token=99)
+        for _ in range(3):
+            world.service.look(world.now_ms)
+        world.advance(INTERVAL_MS)
+        for _ in range(3):
+            world.service.look(world.now_ms)
+        assert [one.transaction_id for one in await checks(world)] == [of]
+        assert len(await checks(world, "bills")) == 4
+
+
+async def test_rollback_names_the_topics_that_there_are_still(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        now_ms = world.now_ms
+        of = await prepare(world, part("orders", [now_ms]), part("bills", [now_ms]))
+        await within(world.engine.delete_topic("bills"))
+        for topics, commit in ((("letters",), False), (("orders", "bills"), True)):
+            with pytest.raises(errors.UnknownTransaction):
+                await end(world, of, topics, commit=commit)
+        assert await end(world, of, ("orders", "bills"), commit=False) == (ROLLED_BACK, 0, False)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from chaos.log_parts.deals import Deals
 from chaos.log_parts.entries import IN_PLACE, Entry, Sent, hold, place_of
+from chaos.log_parts.owners import Owners
 from chaos.log_parts.requests import requests_of
 from chaos.log_parts.unique_keys import UniqueKeys
 from chaos.recurring.model import RecurrenceModel
@@ -83,6 +84,7 @@ class LogModel:
     """Id -> name of topics that are there no longer."""
     dead_lettered: dict[int, list[int]] = field(default_factory=dict)
     """Group -> sequences of dead letters that went with their topic."""
+    owners: Owners = field(default_factory=Owners)
     groups: dict[int, GroupConfig] = field(default_factory=dict)
     gone_groups: set[int] = field(default_factory=set)
     """Ids of groups that were deleted."""
@@ -442,6 +444,11 @@ class LogModel:
 
     def _configure(self, batch: RecordBatch) -> bool:
         change = ConfigChange.FromString(bytes(batch.blobs))
+        if not self.owners.may_change(self.topics, change):
+            return False
+        return self.owners.note(change.control_revision, is_done=self._change(change))
+
+    def _change(self, change: ConfigChange) -> bool:
         what = change.WhichOneof("change")
         if what == "put_topic":
             return self._put_topic(change.put_topic.topic_id, change.put_topic.name)
@@ -451,15 +458,15 @@ class LogModel:
             return self._subscribe(change.put_subscription)
         if what == "delete_topic_id":
             return self._delete_topic(change.delete_topic_id)
-        assert what == "delete_group_id", "a change that is not known here"
-        return self._delete_group(change.delete_group_id)
+        assert what in {"delete_group_id", "adopt_control_state"}, "not known here"
+        return what == "adopt_control_state" or self._delete_group(change.delete_group_id)
 
     def _put_topic(self, number: int, name: str) -> bool:
         """Void: another topic has the name, or the number was passed by."""
         if self.topics.get(number, name) != name:
             return False
-        is_late = number <= max([0, *self.topics, *self.deleted])
-        if number not in self.topics and (is_late or name in self.topics.values()):
+        may_take = self.owners.take
+        if number not in self.topics and not may_take(number, name, self.topics, self.deleted):
             return False
         self.topics[number] = name
         return True

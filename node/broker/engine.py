@@ -39,6 +39,7 @@ from node.consumers.dead_letters import DeadLetterSearch
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import Failure
+from node.contracts.control import CatalogControl
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.contracts.dead_letters import (
     DeadLetterQuery,
@@ -126,6 +127,8 @@ class Engine:
             membership.redirect,
         )
         self._loop = asyncio.get_running_loop()
+        self.catalog_control: CatalogControl | None = None
+        """Who decides about topics and groups; None: the log alone. Set before `start`."""
         self.is_closing = False
         """Nothing new is accepted any more."""
         self.service: MasterService | None = None
@@ -186,6 +189,7 @@ class Engine:
     def resume(self) -> None:
         """The lease is there, for the first time or again: polls may have missed something."""
         if self.service is not None:
+            self.service.catalog_service.resume()
             self.turn(self.service.receive_service.waited_queues())
 
     def step_down(self, mastership: Mastership) -> None:

@@ -40,6 +40,7 @@ from node.consumers.dead_letter_desk import DeadLetterDesk
 from node.consumers.receive_service import ReceiveService
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
+from node.contracts.control import CatalogControl
 from node.repair.damage_control import DamageControl
 from node.replica.mastership import OUTCOME_UNKNOWN, Mastership, Proposer
 from node.telemetry.stats import EngineStats
@@ -60,6 +61,7 @@ class Host(Protocol):
     group_commit: GroupCommit
     background: Background
     damage: DamageControl
+    catalog_control: CatalogControl | None
     cluster_id: bytes
     is_closing: bool
     now_ms: Callable[[], int]
@@ -121,6 +123,7 @@ class MasterService:
             defaults,
             resolve_filtered=self.receive_service.housekeeping.resolve_filtered,
             on_filter=self.receive_service.on_filter,
+            control=host.catalog_control,
         )
         self.expiry = NameExpiry(
             self,
@@ -153,16 +156,19 @@ class MasterService:
         )
         self.check_desk = CheckDesk(self, self.transactions)
         self._planner = OccurrencePlanner(
-            self, self.publishing, host.config.horizon_ms, host.monotonic_ms
+            *(self, self.publishing, self.catalog_service),
+            horizon_ms=host.config.horizon_ms,
+            monotonic_ms=host.monotonic_ms,
         )
         self.recurring = RecurrenceService(
-            self, self.publishing, self.catalog_service, self._planner
+            self, self.publishing, self.catalog_service, self.expiry, self._planner
         )
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self)
         self.skipper = Skipper(self)
-        for waiting in (self.receive_service, self.expiry, self.check_desk, self._planner):
+        services = self.receive_service, self.expiry, self.check_desk, self._planner
+        for waiting in (*services, self.catalog_service):
             mastership.hold(waiting)
 
     # -- may it act -------------------------------------------------------------------------------
@@ -246,6 +252,7 @@ class MasterService:
             if floor is not None:
                 self.mastership.trim_sequences(floor, now_ms)
             self._host.group_commit.wake()
+        self.catalog_service.resume()
         self.expiry.look(now_ms)
         self.check_desk.look(now_ms)
 

@@ -1,8 +1,9 @@
 """The publish service: admits, checks and proposes publishes and cancels, and answers them."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,15 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
 from node.broker.job_runner import Background
 from node.catalog.name_expiry import NameExpiry
+from node.catalog.publish_order import Line, PublishOrder
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
 from node.contracts.publishing import PublishedOne
 from node.shard.deduplication import Published, PublishResults
 from storage.views.catalog_items import Topic
+
+T = TypeVar("T")
 
 _UNCOMMITTED_BYTES_MAX: Final = 128 << 20
 """It is in memory until it is applied."""
@@ -48,6 +52,7 @@ class PublishService:
         self._shard, self._stats = serving.mastership.shard, serving.stats
         self._group_commit, self._background = group_commit, background
         self._configurator, self._expiry = catalog_service, expiry
+        self._order = PublishOrder()
         self._guard, self.horizon_ms = guard, horizon_ms
         self.small_calls = group_commit.serve(serving.mastership)
         """Those that wait for the next group commit, of consumers as well."""
@@ -83,18 +88,22 @@ class PublishService:
     async def publish_batch(self, topic: str, batch: RecordBatch) -> PublishedBatchResult:
         """See EnginePort."""
         _check_kind(batch)
-        await self._configurator.settle_topic(topic)
-        self.admit()
-        if batch.header.flags & Flag.DEDUP_KEYS:
-            dedup_answers.check_room(self._shard.views, batch.header.count)
-        now_ms = self._serving.now_ms()
-        due_ms = resolve_due(batch, now_ms, self.horizon_ms)
-        found = self._configurator.topic_to_publish(topic, now_ms=now_ms)
-        queues = choose_queues(
-            found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
-        )
+
+        def append() -> tuple[Topic, asyncio.Future[PublishResults]]:
+            self.admit()
+            if batch.header.flags & Flag.DEDUP_KEYS:
+                dedup_answers.check_room(self._shard.views, batch.header.count)
+            now_ms = self._serving.now_ms()
+            due_ms = resolve_due(batch, now_ms, self.horizon_ms)
+            found = self._configurator.topic_to_publish(topic, now_ms=now_ms)
+            queues = choose_queues(
+                found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
+            )
+            return found, self._append(batch, due_ms, queues, now_ms)
+
+        found, publishing = await self._in_order(batch.header.producer_id, (topic,), append)
         with self._expiry.publishing(found, self._serving.now_ms):
-            published = await self.propose_batch(batch, due_ms, queues, now_ms)
+            published = await self._outcome(publishing)
         result = self._published(published)
         if found.gene.number != batch.header.gene_spec and batch.meta_len.any():
             result.expected_gene = found.gene
@@ -110,20 +119,24 @@ class PublishService:
             raise errors.InvalidBatch(
                 f"{sum(counts)} messages are said to be in a batch of {batch.header.count}"
             )
-        for name, _ in topics:
-            await self._configurator.settle_topic(name)
-        self.admit()
-        if batch.header.flags & Flag.DEDUP_KEYS:
-            dedup_answers.check_room(self._shard.views, batch.header.count)
-        now_ms = self._serving.now_ms()
-        due_ms = resolve_due(batch, now_ms, self.horizon_ms)
-        found = [self._configurator.topic_to_publish(name, now_ms=now_ms) for name, _ in topics]
-        self._check_joined(found, batch)
-        queues = queues_of_many(found, counts, batch.key_hash, self._mastership.next_sequence)
+        names = tuple(dict.fromkeys(name for name, _ in topics))
+
+        def append() -> tuple[list[Topic], asyncio.Future[PublishResults]]:
+            self.admit()
+            if batch.header.flags & Flag.DEDUP_KEYS:
+                dedup_answers.check_room(self._shard.views, batch.header.count)
+            now_ms = self._serving.now_ms()
+            due_ms = resolve_due(batch, now_ms, self.horizon_ms)
+            found = [self._configurator.topic_to_publish(name, now_ms=now_ms) for name, _ in topics]
+            self._check_joined(found, batch)
+            queues = queues_of_many(found, counts, batch.key_hash, self._mastership.next_sequence)
+            return found, self._append(batch, due_ms, queues, now_ms)
+
+        found, publishing = await self._in_order(batch.header.producer_id, names, append)
         with ExitStack() as uses:
             for topic in found:
                 uses.enter_context(self._expiry.publishing(topic, self._serving.now_ms))
-            published = await self.propose_batch(batch, due_ms, queues, now_ms)
+            published = await self._outcome(publishing)
         return self._published(published)
 
     def _check_joined(self, topics: list[Topic], batch: RecordBatch) -> None:
@@ -138,6 +151,35 @@ class PublishService:
         if any(topic.gene.number != number for topic in topics) and batch.meta_len.any():
             raise errors.InvalidBatch("topics want different genes: publish to each by itself")
 
+    async def _in_order(
+        self, producer_id: int, topics: tuple[str, ...], append: Callable[[], T]
+    ) -> T:
+        """What `append` gives, called when nothing has to be waited for before: mostly at once."""
+        lines: list[Line] = [producer_id, *topics] if producer_id else [*topics]
+        waits = self._configurator.has_to_wait
+        if not self._order.is_any_waiting(lines) and not any(map(waits, topics)):
+            return append()
+        self.admit()  # before a topic is made for it
+        async with self._order.behind(lines, self._settle(topics)):
+            return append()
+
+    async def _settle(self, topics: tuple[str, ...]) -> None:
+        """Topics that are missing are made together: so are their messages."""
+        await asyncio.gather(*map(self._configurator.settle_topic, topics))
+
+    def _append(
+        self,
+        batch: RecordBatch,
+        due_ms: NDArray[np.int64],
+        queues: NDArray[np.uint32],
+        now_ms: int,
+    ) -> "asyncio.Future[PublishResults]":
+        # Stamped with the instant that its delays were counted from, and not with that of a second
+        # look at the clock: store_ms + delay is how clients know due times, and so ids.
+        return self._serving.propose(
+            lambda _, who: self._mastership.publish(batch, due_ms, queues, now_ms, who)
+        )
+
     async def propose_batch(
         self,
         batch: RecordBatch,
@@ -146,13 +188,11 @@ class PublishService:
         now_ms: int,
     ) -> Published:
         """Append a batch, and wait for what becomes of it. Raises what apply says of it."""
-        # Stamped with the instant that its delays were counted from, and not with that of a second
-        # look at the clock: store_ms + delay is how clients know due times, and so ids.
-        future: asyncio.Future[PublishResults] = self._serving.propose(
-            lambda _, who: self._mastership.publish(batch, due_ms, queues, now_ms, who)
-        )
+        return await self._outcome(self._append(batch, due_ms, queues, now_ms))
+
+    async def _outcome(self, publishing: "asyncio.Future[PublishResults]") -> Published:
         await self.wait_until_near()
-        published = (await future)[0]
+        published = (await publishing)[0]
         if isinstance(published, HourwheelError):
             raise published
         return published
@@ -174,18 +214,23 @@ class PublishService:
 
     async def publish_messages(self, incoming: IncomingMessages) -> list[PublishedOne]:
         """See EnginePort."""
-        await self._configurator.settle_topic(incoming.topic)
-        self.admit()
-        if incoming.dedup is not None:
-            dedup_answers.check_room(self._shard.views, len(incoming.dedup))
-        check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
-        topic = self._configurator.topic_to_publish(incoming.topic)
-        queues = queues_of_few(
-            topic.topic_id, topic.queue_count, incoming.key_hashes, self._mastership.next_sequence
-        )
         future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
-        self.small_calls.publish(incoming, queues, future)
-        self._group_commit.wake_for_small()
+
+        def append() -> Topic:
+            self.admit()
+            if incoming.dedup is not None:
+                dedup_answers.check_room(self._shard.views, len(incoming.dedup))
+            check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
+            topic = self._configurator.topic_to_publish(incoming.topic)
+            queues = queues_of_few(
+                *(topic.topic_id, topic.queue_count, incoming.key_hashes),
+                self._mastership.next_sequence,
+            )
+            self.small_calls.publish(incoming, queues, future)
+            self._group_commit.wake_for_small()
+            return topic
+
+        topic = await self._in_order(incoming.producer_id, (incoming.topic,), append)
         with self._expiry.publishing(topic, self._serving.now_ms):
             await self.wait_until_near()
             published = await future

@@ -1,11 +1,11 @@
 """The catalog service: makes, changes and deletes topics, groups and subscriptions.
 
-`node/catalog/listing.py` reads them.
+`node/catalog/owner.py` knows who decides about them, and `node/catalog/listing.py` reads them.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +16,6 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.record_batch import RESOLVE_ROW
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
-from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.types import DISPATCH_TOPIC, GroupId, TopicId, topic_queue
 from node.catalog import positions
 from node.catalog.changes import (
@@ -31,6 +30,8 @@ from node.catalog.changes import (
 )
 from node.catalog.filter_cache import read_filter
 from node.catalog.listing import Listing
+from node.catalog.log_changes import NO_NUMBER, LogChanges
+from node.catalog.owner import CatalogOwner, gone
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import Subscribed, find_mismatch, stored
 from node.contracts.broker import (
@@ -40,6 +41,7 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
 )
+from node.contracts.control import CatalogControl
 from node.shard.group_queue import GroupQueue
 from storage.views.catalog import (
     DEAD_LETTER_PREFIX,
@@ -51,16 +53,15 @@ from storage.views.catalog import (
 )
 from storage.views.catalog_items import START_NOW_MS, Group, Subscription, Topic
 
-_DELETED_AT_ONCE: Final = 32
-"""Subscriptions that one record may take with it: a millisecond or two."""
 _WOKEN_AT_ONCE: Final = 128
 """Subscriptions whose polls look again in one turn of the loop."""
 
 
 class CatalogService:
-    """Changes the configuration through the log. One change of a kind at a time is proposed.
+    """Changes what there is, by whoever decides (`CatalogOwner`): one thing at a time.
 
-    A topic that publishing makes is used at once: its CONFIG record stands before the PUBLISH.
+    But topics that publishing makes come together, as their first messages do. What is appended is
+    used at once: a topic's CONFIG record stands before the PUBLISH.
     """
 
     def __init__(
@@ -69,11 +70,13 @@ class CatalogService:
         defaults: DefaultsConfig,
         resolve_filtered: Callable[[int, GroupQueue], object],
         on_filter: Callable[[GroupId, TopicId], object],
+        control: CatalogControl | None = None,
     ) -> None:
         """Propose what `serving` appends.
 
         `resolve_filtered`: puts a group's filtered ranges of a queue into the log; `on_filter` is
-        called with the group and topic of a subscription whose filter has changed.
+        called with the group and topic of a subscription whose filter has changed; `control`
+        decides about topics and groups (None: the log alone does).
         """
         self._mastership = serving.mastership
         self._shard, self._receiver = self._mastership.shard, self._mastership.receiver
@@ -85,18 +88,36 @@ class CatalogService:
         )
         self.listing = Listing(self._shard, self._receiver)
         self._lock = asyncio.Lock()
-        self._proposed: dict[str, Topic] = {}
-        self._next_topic_id = self._next_group_id = 0
-        self._expiring = 0
-        """Number of the unused group that is being deleted."""
+        self._log = LogChanges(serving)
+        self._owner = CatalogOwner(serving, self._log, self._lock, control, self._drop_group)
+        self._making: dict[str, asyncio.Task[None]] = {}
+        """Topics that publishing makes, and that the control plane has to decide about first."""
+        self._expiring, self._expiring_topic = 0, ""
+        """Number of the unused group, and name of the unused topic, that is being deleted."""
         self._starting: set[tuple[str, str]] = set()
         """Group and topic of a subscription that is made, and not yet where it begins."""
         self._unsettled: dict[str, int] = {}
         """Unused topic that is being deleted -> 1, and one for each call that waits for it."""
-        self._deleting: set[TopicId] = set()
-        """Topics whose deletion is appended, and neither applied nor dropped."""
-        self._changing: set[asyncio.Future[bool]] = set()
-        """Changes that are proposed, and neither applied nor dropped."""
+
+    def resume(self) -> None:
+        """This node may act, or a second has gone by: what the log lacks is appended."""
+        self._owner.resume()
+
+    def close(self, error: errors.HourwheelError) -> None:
+        """The mastership is over."""
+        self._owner.close(error)
+
+    def _drop_group(self, group_id: GroupId) -> None:
+        self._receiver.leases.drop_group(group_id)
+        self._receiver.ordered.drop_group(group_id)
+        self._receiver.filtered_ranges.drop_group(group_id)
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """One change of a kind at a time, made when who decides knows all that there is."""
+        async with self._lock:
+            await self._owner.make_ready()
+            yield
 
     @property
     def _catalog(self) -> Catalog:
@@ -105,14 +126,56 @@ class CatalogService:
     # -- topics -----------------------------------------------------------------------------------
 
     async def settle_topic(self, name: str) -> None:
-        """Wait while the topic of this name is being deleted as unused.
+        """Wait while the topic of this name is being deleted as unused, or made.
 
         Calls that wait go on in the order in which they came, each up to where it waits next.
+
+        Raises:
+            Unavailable: it is to be made, and cannot be for now; nothing was done.
+            LimitReached: it is to be made, and there are too many.
         """
         if name in self._unsettled:
             with self._unsettling(name):
                 async with self._lock:
                     pass
+        if self.has_to_wait(name):
+            await self._make_for_publishing(name)
+
+    def has_to_wait(self, name: str) -> bool:
+        """Whether publishing to this topic waits for something before it is appended."""
+        if name in self._unsettled:
+            return True
+        if self._owner.is_log_alone or not self._defaults.topics_auto_create:
+            return False
+        topic = self._log.find_topic(name)
+        return topic is None or self._log.is_deleting(topic.topic_id)
+
+    async def _make_for_publishing(self, name: str) -> None:
+        """Have a topic made by who decides. All who publish to it wait for one command."""
+        validate_topic_name(name)
+        if not self._owner.is_ready:
+            async with self._changing():
+                pass
+        if self._owner.is_log_alone or not self.has_to_wait(name):
+            return
+        making = self._making.get(name)
+        if making is None:
+            self._check_topic_room(len(self._making))
+            count = self._defaults.topic_queue_count
+            topic = Topic(TopicId(NO_NUMBER), name, count, automatic=True)
+            loop = asyncio.get_running_loop()
+            making = self._making[name] = loop.create_task(self._owner.make_topic(topic))
+            making.add_done_callback(lambda done: self._made(name, done))
+        await asyncio.shield(making)
+
+    def _made(self, name: str, done: "asyncio.Task[None]") -> None:
+        del self._making[name]
+        if not done.cancelled():
+            done.exception()  # who asked may have gone
+
+    def _check_topic_room(self, making_count: int) -> None:
+        count = self._catalog.topic_count + self._log.new_topic_count + making_count
+        check_room("topics", count, self._defaults.topics_max)
 
     @contextmanager
     def _unsettling(self, name: str) -> Iterator[None]:
@@ -124,14 +187,11 @@ class CatalogService:
             if not self._unsettled[name]:
                 del self._unsettled[name]
 
-    def topic_to_publish(
-        self, name: str, *, automatic: bool = True, now_ms: int | None = None
-    ) -> Topic:
-        """The topic of this name, made if need be.
+    def topic_to_publish(self, name: str, *, now_ms: int | None = None) -> Topic:
+        """The topic of this name; the log alone makes it here, if need be.
 
         Args:
             name: its name.
-            automatic: no command asks for it.
             now_ms: when a record that makes it is stored; None: by the clock. A caller who has
                 read the clock for its own record gives that: store times never go back.
 
@@ -139,8 +199,14 @@ class CatalogService:
             InvalidTopic: an illegal name, or one of the cluster's own topics.
             UnknownTopic: there is none, and none is made.
             TopicPaused: nothing may be published to it.
+            Unavailable: it has gone since `settle_topic`.
         """
-        topic: Topic | None = self._catalog.find_topic(name)
+        topic = self._log.find_topic(name)
+        is_alone = self._owner.is_log_alone
+        if topic is not None and not is_alone and self._log.is_deleting(topic.topic_id):
+            topic = None
+        if not is_alone and name == self._expiring_topic:
+            raise gone()  # what it was when the caller had waited for it, nobody knows any more
         if topic is not None and not topic.internal:
             if topic.is_paused:
                 raise errors.TopicPaused(f"topic {name!r} is paused", topic=name)
@@ -148,100 +214,67 @@ class CatalogService:
         validate_topic_name(name)
         if topic is not None:
             raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
-        proposed = self._proposed.get(name)
-        if proposed is not None:
-            return proposed
         if not self._defaults.topics_auto_create:
             raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
-        count = self._defaults.topic_queue_count
-        return self._make_topic(name, count, automatic=automatic, now_ms=now_ms)[0]
+        if not is_alone:  # it was there when the caller had waited for it
+            raise gone()
+        self._check_topic_room(0)
+        number, count = self._log.next_topic_id(), self._defaults.topic_queue_count
+        topic = Topic(number, name, count, automatic=True, version=self._log.next_version())
+        _ = self._log.put_topic(topic, now_ms=now_ms)
+        return topic
 
-    def _topic_to_receive(self, name: str) -> Topic:
+    async def _topic_to_receive(self, name: str) -> Topic:
         """The topic of this name, internal ones included; made only if the configuration says so.
 
         Else a typing error would make a topic, and wait for it for ever.
         """
-        topic: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        topic = self._log.find_topic(name)
         if topic is not None:
             return topic
-        if self._defaults.topics_auto_create_by_receiving:
-            return self.topic_to_publish(name)
         validate_topic_name(name)
-        raise errors.UnknownTopic(
-            f"there is no topic {name!r}: receiving does not make one, publishing to it does",
-            topic=name,
-        )
+        if not self._defaults.topics_auto_create_by_receiving:
+            raise errors.UnknownTopic(
+                f"there is no topic {name!r}: receiving does not make one, publishing to it does",
+                topic=name,
+            )
+        return await self._make_unknown(name, automatic=True)
+
+    async def _topic_to_subscribe(self, name: str) -> Topic:
+        """The topic of this name, made if need be. The caller has the lock."""
+        topic = self._log.find_topic(name)
+        if topic is not None:
+            return topic
+        validate_topic_name(name)
+        return await self._make_unknown(name, automatic=False)
+
+    async def _make_unknown(self, name: str, *, automatic: bool) -> Topic:
+        if not self._defaults.topics_auto_create:
+            raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
+        self._check_topic_room(0)
+        count = self._defaults.topic_queue_count
+        topic = Topic(TopicId(NO_NUMBER), name, count, automatic=automatic)
+        return (await self._owner.add_topic(topic, None))[0]
 
     def gene_spec(self, name: str) -> GeneSpec:
         """How the genes of a topic's messages are made, also of one that publishing will make."""
-        topic: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
+        topic = self._log.find_topic(name)
         return DEFAULT_SPEC if topic is None else topic.gene
-
-    def _make_topic(
-        self,
-        name: str,
-        queue_count: int,
-        *,
-        internal: bool = False,
-        gene: GeneSpec = DEFAULT_SPEC,
-        automatic: bool = False,
-        now_ms: int | None = None,
-    ) -> tuple[Topic, "asyncio.Future[bool]"]:
-        if not internal:
-            proposed = sum(not one.internal for one in self._proposed.values())
-            check_room("topics", self._catalog.topic_count + proposed, self._defaults.topics_max)
-        number = max(self._catalog.next_topic_id, self._next_topic_id)
-        topic = Topic(
-            *(TopicId(number), name, queue_count, internal, gene, automatic),
-            version=self._next_version(),
-        )
-        future = self._propose_change(ConfigChange(put_topic=topic.config()), now_ms)
-        self._next_topic_id = number + 1
-        self._proposed[name] = topic
-        # Of the proposal: who asked may go, and the topic is on its way all the same.
-        future.add_done_callback(lambda done: self._settle(name, done))
-        return topic, asyncio.shield(future)
-
-    def _settle(self, name: str, done: "asyncio.Future[bool]") -> None:
-        self._proposed.pop(name, None)
-        if not done.cancelled():
-            done.exception()
-
-    def _change(self, change: ConfigChange) -> "asyncio.Future[bool]":
-        """A caller that goes away leaves the record in the log."""
-        return asyncio.shield(self._propose_change(change))
-
-    def _propose_change(
-        self, change: ConfigChange, now_ms: int | None = None
-    ) -> "asyncio.Future[bool]":
-        future: asyncio.Future[bool] = self._propose(
-            lambda now, token: self._mastership.configure(change, now, token), now_ms
-        )
-        self._changing.add(future)
-        future.add_done_callback(self._changing.discard)
-        return future
-
-    def _next_version(self) -> int:
-        """Of a topic or group that is changed now: above that of each change before."""
-        return int(self._shard.log.end_offset)
-
-    async def _settle_changes(self) -> None:
-        """Wait for changes whose callers have gone: what is read then is what there is."""
-        if self._changing:
-            await asyncio.wait(self._changing)
 
     async def create_topic(
         self, name: str, queue_count: int, gene: GeneSpec | None = None
     ) -> TopicInfo:
         """See EnginePort."""
         validate_topic_name(name)
-        async with self._lock:
-            await self._settle_changes()
+        async with self._changing():
+            await self._log.settle()
             found = self._catalog.find_topic(name)
             count = queue_count or self._defaults.topic_queue_count
             if found is None:
-                await self._make_topic(name, count, gene=gene or DEFAULT_SPEC)[1]
-                found = self._catalog.get_topic(name)
+                self._check_topic_room(0)
+                number = TopicId(NO_NUMBER)
+                topic = Topic(number, name, count, gene=gene or DEFAULT_SPEC)
+                found = await self._owner.put_topic(topic, None)
             if found.queue_count != count and queue_count:
                 raise errors.AlreadyExists(
                     f"topic {name!r} has {found.queue_count} queues",
@@ -253,24 +286,26 @@ class CatalogService:
                     f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
                 )
             if found.automatic:  # an operator asks for it now
-                kept = replace(found, automatic=False, version=self._next_version())
-                await self._change(ConfigChange(put_topic=kept.config()))
-                found = self._catalog.get_topic(name)
+                found = await self._owner.put_topic(replace(found, automatic=False), found)
             return self.listing.topic_info(found)
 
     async def update_topic(self, name: str, update: CatalogUpdate) -> TopicInfo:
         """See EnginePort. The topic is an operator's from then on."""
-        async with self._lock:
-            await self._settle_changes()
+        async with self._changing():
+            await self._log.settle()
             if name == DISPATCH_TOPIC:
-                await asyncio.gather(*self._internal_topic(name)[1])
+                await asyncio.gather(*self._log.own_topic(name)[1])
             found = self._catalog.get_topic(name)
             if found.internal and name != DISPATCH_TOPIC:
                 raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
             check_version(found.version, update)
-            changed = replace(found, automatic=False, version=self._next_version(), **given(update))
-            if not await self._change(ConfigChange(put_topic=changed.config())):
-                raise _gone()
+            changed = replace(found, automatic=False, **given(update))
+            if found.internal:  # the shard's own affair
+                changed = replace(changed, version=self._log.next_version())
+                if not await self._log.put_topic(changed):
+                    raise gone()
+            else:
+                await self._owner.put_topic(changed, found)
             return self.listing.topic_info(self._catalog.get_topic(name))
 
     async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
@@ -278,54 +313,34 @@ class CatalogService:
 
         A publish to it waits from now on (`settle_topic`) and makes it anew; a receive waits, too.
         """
-        async with self._lock:
+        async with self._changing():
             topic: Topic | None = self._catalog.find_topic_by_id(topic_id)
             if topic is None or not is_unused(topic):
                 return False
             with self._unsettling(topic.name):
-                await self._delete_topic(topic.topic_id)
-            return True
+                self._expiring_topic = topic.name
+                try:
+                    return await self._owner.expire(topic)
+                finally:
+                    self._expiring_topic = ""
 
     async def delete_topic(self, name: str) -> None:
         """See EnginePort."""
-        async with self._lock:
+        async with self._changing():
             topic = self._catalog.get_topic(name)
             group = name.removeprefix(DEAD_LETTER_PREFIX)
             is_left = group != name and self._catalog.find_group(group) is None
             if topic.internal and not is_left:
                 raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
-            await self._delete_many(self._catalog.subscriptions_to(topic.topic_id))
-            await self._delete_topic(topic.topic_id)
-
-    async def _delete_topic(self, topic_id: TopicId) -> None:
-        deleting = self._change(ConfigChange(delete_topic_id=topic_id))
-        self._deleting.add(topic_id)
-
-        def settle(done: "asyncio.Future[bool]") -> None:
-            self._deleting.discard(topic_id)
-            if not done.cancelled():
-                done.exception()  # who asked may have gone
-
-        deleting.add_done_callback(settle)
-        await asyncio.shield(deleting)
+            await self._owner.delete_topic(topic)
 
     def is_deleting(self, topic_id: TopicId) -> bool:
-        """Whether what is appended now stands behind the deletion of this topic."""
-        return topic_id in self._deleting
-
-    async def _delete_many(self, subscriptions: list[Subscription]) -> None:
-        """Delete subscriptions one by one, where they are too many for one record.
-
-        What one record deletes is applied in one turn of the loop. If this ends early, some are
-        gone, and the caller calls again.
-        """
-        if len(subscriptions) <= _DELETED_AT_ONCE:
-            return
-        for first in range(0, len(subscriptions), _DELETED_AT_ONCE):
-            piece = subscriptions[first : first + _DELETED_AT_ONCE]
-            await asyncio.gather(
-                *(self._change(ConfigChange(delete_topic_id=one.retry_topic_id)) for one in piece)
-            )
+        """Whether what is appended now stands behind the deletion of this topic, or may do so."""
+        if self._expiring_topic and not self._owner.is_log_alone:
+            topic = self._catalog.find_topic(self._expiring_topic)
+            if topic is not None and topic.topic_id == topic_id:
+                return True
+        return self._log.is_deleting(topic_id)
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -333,13 +348,13 @@ class CatalogService:
         """See EnginePort."""
         if settings.start_ms:
             positions.check_level(self._shard)
-        async with self._lock:
-            await self._settle_changes()
+        async with self._changing():
+            await self._log.settle()
             check_order(self._shard.views, name, settings)
-            group, changes = self._make_group(name, settings)
-            waking = asyncio.ensure_future(self._wake_behind(changes.pop(), group))
-            if not all(await asyncio.gather(*changes, asyncio.shield(waking))):
-                raise _gone()
+            group, making = await self._make_group(name, settings)
+            waking = asyncio.ensure_future(self._wake_behind(asyncio.gather(*making), group))
+            if not await asyncio.shield(waking):  # a caller that goes away leaves no poll asleep
+                raise gone()
             return self.listing.put_group_info(self._catalog.get_group(name))
 
     async def update_group(
@@ -348,22 +363,23 @@ class CatalogService:
         """See EnginePort. The group is an operator's from then on."""
         if settings.start_ms:
             positions.check_level(self._shard)
-        async with self._lock:
-            await self._settle_changes()
+        async with self._changing():
+            await self._log.settle()
             found = self._catalog.get_group(name)
             check_version(found.version, update)
             check_order(self._shard.views, name, settings)
-            changed = replace(found, automatic=False, version=self._next_version(), **given(update))
+            changed = replace(found, automatic=False, **given(update))
             changed = with_settings(changed, settings)
-            changing = self._change(ConfigChange(put_group=changed.config()))
+            changed, applying = await self._owner.put_group(changed, found)
+            changing = asyncio.gather(*applying)
             waking = asyncio.ensure_future(self._wake_behind(changing, changed))
             if not await asyncio.shield(waking):  # a caller that goes away leaves no poll asleep
-                raise _gone()
+                raise gone()
             return self.listing.put_group_info(self._catalog.get_group(name))
 
-    async def _wake_behind(self, changing: "asyncio.Future[bool]", group: Group) -> bool:
+    async def _wake_behind(self, changing: "asyncio.Future[list[bool]]", group: Group) -> bool:
         """Whether the change of `group` was applied; if so, its polls look again."""
-        is_applied = await changing
+        is_applied = all(await changing)
         if is_applied and not group.is_paused:
             for count, one in enumerate(self._catalog.subscriptions_of(group.group_id), 1):
                 self._on_filter(one.group_id, one.topic_id)
@@ -371,37 +387,17 @@ class CatalogService:
                     await asyncio.sleep(0)
         return is_applied
 
-    def _make_group(
+    async def _make_group(
         self, name: str, settings: GroupSettings, *, automatic: bool = False
     ) -> tuple[Group, list["asyncio.Future[bool]"]]:
-        """Propose a group with its topic for dead letters, all of it for one group commit.
-
-        The last of the proposals is the group's own.
-        The numbers are those that it will have; where another change comes first, apply rejects it.
-        """
+        """Make a group with its topic for dead letters: see `CatalogOwner.put_group`."""
         validate_group_name(name)
         catalog, defaults = self._catalog, self._defaults
         old: Group | None = catalog.find_group(name)
-        number = max(catalog.next_group_id, self._next_group_id)
         if old is None:
             check_room("groups", catalog.group_count, defaults.groups_max)
-            self._next_group_id = number + 1
-        letters, made = self._internal_topic(dead_letter_topic_name(name))
-        config = group_config(
-            name, settings, defaults, old, version=self._next_version(), automatic=automatic
-        )
-        config.group_id = number if old is None else old.group_id
-        config.dead_letter_topic_id = letters.topic_id
-        made.append(self._change(ConfigChange(put_group=config)))
-        return Group.read(config), made
-
-    def _internal_topic(self, name: str) -> tuple[Topic, list["asyncio.Future[bool]"]]:
-        """A topic of the cluster's own; and its proposal, if it is not there."""
-        found: Topic | None = self._catalog.find_topic(name) or self._proposed.get(name)
-        if found is not None:
-            return found, []
-        topic, made = self._make_topic(name, 1, internal=True)
-        return topic, [made]
+        config = group_config(name, settings, defaults, old, version=0, automatic=automatic)
+        return await self._owner.put_group(Group.read(config), old)
 
     # -- subscriptions ----------------------------------------------------------------------------
 
@@ -432,7 +428,7 @@ class CatalogService:
         is_going = topic in self._unsettled or (known and known.group_id == self._expiring)
         is_going = is_going or (group, topic) in self._starting
         if known is None or found_group is None or is_going or not found_group.dead_letter_topic_id:
-            async with self._lock:
+            async with self._changing():
                 known, found_group = await self._subscribe(
                     group, topic, stored(kept), self._topic_to_receive, automatic=True
                 )
@@ -447,7 +443,7 @@ class CatalogService:
     ) -> SubscriptionInfo:
         """See EnginePort."""
         kept = stored(await read_filter(wanted))
-        async with self._lock:
+        async with self._changing():
             found_topic: Topic | None = self._catalog.find_topic(topic)
             if kept is not None and found_topic is not None and found_topic.internal:
                 raise errors.InvalidArgument(
@@ -457,24 +453,21 @@ class CatalogService:
                 group,
                 topic,
                 kept,
-                lambda name: (
-                    self._catalog.find_topic(name) or self.topic_to_publish(name, automatic=False)
-                ),
+                self._topic_to_subscribe,
                 automatic=False,
             )
             changes: list[asyncio.Future[bool]] = []
             if found_group.automatic:  # an operator asks for it now
-                version = self._next_version()
-                kept_group = replace(found_group, automatic=False, version=version)
-                changes = [self._change(ConfigChange(put_group=kept_group.config()))]
+                kept_group = replace(found_group, automatic=False)
+                _, changes = await self._owner.put_group(kept_group, found_group)
             if known.filter != kept:
                 # What was filtered stays so: it stands in the log before the change.
                 for queue in self._receiver.queues_of(known.group_id, known.topic_id):
                     self._resolve_filtered(self._now_ms(), GroupQueue(found_group.group_id, queue))
                 changed = replace(known, filter=kept)
-                changes.append(self._change(ConfigChange(put_subscription=changed.config())))
+                changes.append(self._log.put_subscription(changed))
                 if not all(await asyncio.gather(*changes)):
-                    raise _gone()
+                    raise gone()
                 self._on_filter(known.group_id, known.topic_id)
             else:
                 await asyncio.gather(*changes)
@@ -485,13 +478,14 @@ class CatalogService:
         group: str,
         topic: str,
         wanted: FilterExpression | None,
-        find_topic: Callable[[str], Topic],
+        find_topic: Callable[[str], Awaitable[Topic]],
         *,
         automatic: bool,
     ) -> tuple[Subscription, Group]:
         """The subscription; where there is none, one with this filter is made, in one commit."""
         catalog, defaults = self._catalog, self._defaults
-        found_topic, found_group = find_topic(topic), catalog.find_group(group)
+        found_topic = await find_topic(topic)
+        found_group: Group | None = catalog.find_group(group)
         made: list[asyncio.Future[bool]] = []
         if found_group is None:
             validate_group_name(group)
@@ -505,16 +499,15 @@ class CatalogService:
                 return known, found_group
         check_room("subscriptions", catalog.subscription_count, defaults.subscriptions_max)
         if found_group is None:
-            found_group, made = self._make_group(group, GroupSettings(), automatic=automatic)
-        retries, made_retries = self._internal_topic(retry_topic_name(group, topic))
+            found_group, made = await self._make_group(group, GroupSettings(), automatic=automatic)
+        retries, made_retries = self._log.own_topic(retry_topic_name(group, topic))
         subscription = Subscription(
             found_group.group_id, found_topic.topic_id, retries.topic_id, wanted
         )
         starts = await self._rows_to_start(found_group, found_topic)
-        change = ConfigChange(put_subscription=subscription.config())
         self._starting.add((group, topic))
         try:
-            changing = [*made, *made_retries, self._change(change)]
+            changing = [*made, *made_retries, self._log.put_subscription(subscription)]
             if len(starts):  # right behind: one write has both
                 skipping: asyncio.Future[list[int]] = self._propose(
                     lambda now, token: self._mastership.resolve(starts, now, token)
@@ -529,7 +522,7 @@ class CatalogService:
             known = catalog.find_subscription(applied.group_id, now_topic.topic_id)
             if known is not None:
                 return known, applied
-        raise _gone()
+        raise gone()
 
     async def _rows_to_start(self, group: Group, topic: Topic) -> NDArray[np.void]:
         """Rows that skip what stands before where the group's new subscriptions begin."""
@@ -548,52 +541,47 @@ class CatalogService:
         """
         if group.dead_letter_topic_id:
             return group
-        letters, made = self._internal_topic(dead_letter_topic_name(group.name))
-        version = self._next_version()
-        mended = replace(group, dead_letter_topic_id=letters.topic_id, version=version)
-        await asyncio.gather(*made, self._change(ConfigChange(put_group=mended.config())))
+        letters, made = self._log.own_topic(dead_letter_topic_name(group.name))
+        mended = replace(group, dead_letter_topic_id=letters.topic_id)
+        await asyncio.gather(*made, self._log.put_group(mended, self._owner.revision))
         found: Group | None = self._catalog.find_group_by_id(group.group_id)
         if found is None:
-            raise _gone()
+            raise gone()
         return found
 
     async def delete_group(self, name: str) -> None:
         """See EnginePort."""
-        async with self._lock:
-            await self._delete_group(self._catalog.get_group(name))
+        async with self._changing():
+            group = self._catalog.get_group(name)
+            await self._owner.delete_group(group)
+            await self._delete_letters(group)
 
     async def expire_group(self, group_id: int, is_unused: Callable[[Group], bool]) -> bool:
         """Delete a group if it `is_unused` when the call has the lock. Returns whether it did.
 
         A receive waits from now on, and makes the group anew.
         """
-        async with self._lock:
+        async with self._changing():
             group: Group | None = self._catalog.find_group_by_id(group_id)
             if group is None or not is_unused(group):
                 return False
             self._expiring = group_id
             try:
-                await self._delete_group(group, with_old_letters=True)
+                is_gone = await self._owner.expire(group)
+                if is_gone:
+                    await self._delete_letters(group, with_old_ones=True)
             finally:
                 self._expiring = 0
-            return True
+            return is_gone
 
-    async def _delete_group(self, group: Group, *, with_old_letters: bool = False) -> None:
-        """Delete a group; and its dead-letter topic, if that is empty and has no subscription.
+    async def _delete_letters(self, group: Group, *, with_old_ones: bool = False) -> None:
+        """Delete the dead-letter topic of a group that is gone, if it is empty and nobody reads it.
 
-        `with_old_letters`: also if dead letters are in it, which are past retention.
+        `with_old_ones`: also if dead letters are in it, which are past retention.
         """
-        await self._delete_many(self._catalog.subscriptions_of(group.group_id))
-        await self._change(ConfigChange(delete_group_id=group.group_id))
-        self._receiver.leases.drop_group(group.group_id)
-        self._receiver.ordered.drop_group(group.group_id)
-        self._receiver.filtered_ranges.drop_group(group.group_id)
-        letters = group.dead_letter_topic_id
-        start, end = self._shard.views.queues.bounds(topic_queue(letters, 0))
-        is_over = with_old_letters or start == end
-        if is_over and letters and not self._catalog.subscriptions_to(letters):
-            await self._change(ConfigChange(delete_topic_id=letters))
-
-
-def _gone() -> errors.Unavailable:
-    return errors.Unavailable("the topic or group was deleted meanwhile; try again")
+        letters = self._catalog.find_topic_by_id(group.dead_letter_topic_id)
+        if letters is None or self._catalog.subscriptions_to(letters.topic_id):
+            return
+        start, end = self._shard.views.queues.bounds(topic_queue(letters.topic_id, 0))
+        if with_old_ones or start == end:
+            await self._log.delete_topic(letters.topic_id)

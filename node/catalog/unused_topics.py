@@ -1,9 +1,10 @@
 """Topics that publishing made, and that nobody would miss.
 
 A topic is unused if no command made it (`Topic.automatic`), nobody has published to it for
-`topic_idle_ms`, its queues are empty, none of its messages is pending, and each group that receives
-from it is abandoned and has no retry waiting (`unused_groups`). Then nothing goes with it: the next
-publish to it makes it again.
+`topic_idle_ms`, its queues are empty, none of its messages is pending or waits in an open
+transaction, no recurrence publishes to it, and each group that receives from it is abandoned and
+has no retry waiting (`unused_groups`). Then nothing goes with it: the next publish to it makes it
+again.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -85,7 +86,12 @@ class UnusedTopics:
         """See the top: but for what is pending. Not used since `before_ms`."""
         if not topic.automatic or not self._uses.is_idle(topic.topic_id, before_ms):
             return False
-        subscriptions = self._shard.views.catalog.subscriptions_to(topic.topic_id)
+        views = self._shard.views
+        if views.transactions.has_open_of(topic.topic_id):
+            return False
+        if views.recurrences.has_any_of(topic.name):
+            return False
+        subscriptions = views.catalog.subscriptions_to(topic.topic_id)
         if len(subscriptions) > SUBSCRIPTIONS_MAX:
             return False
         # All are looked at: for how long a queue is quiet counts from the first look at it.

@@ -28,6 +28,7 @@ from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
+from node.cluster.control_feed import ControlFeed
 from node.cluster.data_plane import DataServer, Dialer, read_trust
 from node.cluster.log_repair import LogRepair
 from node.cluster.member import ClusterMember, MemberPorts, build_member, min_in_sync_of
@@ -118,6 +119,7 @@ class ClusterRuntime:
             on_state=self._on_state,
             on_lost=self._failure.report,
         )
+        self._catalog_feed = ControlFeed(self._control.propose, is_alone=False)
         self._addresses = {node: addresses.data for node, addresses in self._nodes.items()}
         self._dialer = Dialer(self._trust, self._addresses)
         self._server: DataServer | None = None
@@ -165,6 +167,7 @@ class ClusterRuntime:
     async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
         """Listen to other brokers."""
         member = self._member
+        engine.catalog_control = self._catalog_feed
         engine.start()
         member.start(engine, self._config.cluster.sync_interval_ms)
         undo.push_async_callback(member.close)
@@ -278,6 +281,7 @@ class ClusterRuntime:
                 self._nodes.pop(node, None)
         if self.member is not None:
             self.member.on_state(state)
+        self._catalog_feed.on_state(state)  # behind: who is not the master any more closes first
 
     async def transfer_mastership(self, timeout_s: float = _TRANSFER_S) -> None:
         """Have another node take over, if this one is the master and another can.

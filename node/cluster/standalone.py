@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.clock import Clock
+from hourwheel.internal.v1.control_pb2 import ControlCommand, ControlResult
 from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
 from node.access.administration import Administration
 from node.access.policy_feed import PolicyFeed
@@ -21,6 +22,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
+from node.cluster.control_feed import ControlFeed
 from node.cluster.data_plane import Dialer, Trust
 from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.cluster.restored_control import begin_alone
@@ -112,6 +114,7 @@ class StandaloneRuntime:
         self._links = Dialer(Trust(), {})
         self._journal: ControlJournal | None = None
         self._control: StandaloneControl | None = None
+        self._catalog_feed = ControlFeed(self._propose, is_alone=True)
 
     async def start(self) -> None:
         """Nothing runs beside this process."""
@@ -143,8 +146,12 @@ class StandaloneRuntime:
         )
         return self._member
 
+    async def _propose(self, command: ControlCommand) -> ControlResult:
+        return await errors.required(self._control, "there is a member").propose(command)
+
     def _on_state(self, state: ControlState) -> None:
         self.policies.on_state(state.access)
+        self._catalog_feed.on_state(state)
 
     def make_administration(self) -> Administration:
         """Of the node's users and grants."""
@@ -153,6 +160,7 @@ class StandaloneRuntime:
 
     async def take_part(self, engine: Engine, undo: AsyncExitStack) -> None:
         """Serve. Raises HourwheelError: see `serve`."""
+        engine.catalog_control = self._catalog_feed
         undo.push_async_callback(self._member.close)
         await serve(self._member, engine, self._opened, self._failure)
 

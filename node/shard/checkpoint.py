@@ -110,13 +110,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
         dedup_keys=DedupKeys(manifest.dedup_keys),
         acks=AckStates(manifest.acks),
         producers=ProducerStates(manifest.producers),
-        catalog=Catalog(
-            manifest.topics,
-            manifest.groups,
-            manifest.subscriptions,
-            next_topic_id=manifest.next_topic_id,
-            next_group_id=manifest.next_group_id,
-        ),
+        catalog=Catalog.from_manifest(manifest),
         transactions=Transactions(manifest.transactions, manifest.transactions_forgotten),
         recurrences=Recurrences(manifest.recurrences),
         applied_offset=manifest.applied_offset,
@@ -214,21 +208,21 @@ def run_state(run: Run) -> RunState:
 
 def small_state(views: Views) -> Checkpoint:
     """The manifest as of now, without runs, delay logs, and what there may be very much of."""
-    return Checkpoint(
+    manifest = Checkpoint(
         applied_offset=views.applied_offset,
         next_sequence=views.next_sequence,
         sequence_floor=views.sequence_floor,
         feature_level=views.feature_level,
         store_ms=views.store_ms,
         cursor=views.cursor.state(),
-        next_topic_id=views.catalog.next_topic_id,
-        next_group_id=views.catalog.next_group_id,
         epochs=views.epochs,
         sequence_index_count=views.sequences.count,
         cancelled_count=views.counters.cancelled,
         discarded_count=views.counters.discarded,
         pending_count=views.counters.pending,
     )
+    views.catalog.write_counters(manifest)
+    return manifest
 
 
 class CheckpointJob:

@@ -30,7 +30,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 9
+FEATURE_LEVEL: Final = 10
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -46,6 +46,8 @@ DEDUP_LEVEL: Final = 8
 """From this level on messages may have dedup keys."""
 ORDER_LEVEL: Final = 9
 """From this level on RESOLVE may hold messages in their place: groups may be ordered."""
+CONTROL_LEVEL: Final = 10
+"""From this level on CONFIG may say that topics and groups come from the control state."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """

@@ -9,7 +9,7 @@ the next 1,024 commands. A proposer that tries again gets the first answer.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import Epoch, NodeId, ShardId
 from replication.control_state import access_commands as access
+from replication.control_state import catalog_commands as catalog
 from replication.control_state import member_commands as members
 from replication.control_state.answers import (
     Answer,
@@ -27,19 +28,17 @@ from replication.control_state.answers import (
     refused,
     unknown_version,
 )
+from replication.control_state.catalog_commands import is_name
 from replication.control_state.state import (
     CODEC_VERSION,
     REMEMBERED_COUNT_MAX,
     RULES_FIRST,
     ControlState,
     Member,
-    NamedObject,
     NodeInfo,
     ShardInfo,
     copy_of,
     node_of,
-    with_entry,
-    without_entry,
 )
 
 COMMAND_BYTES_MAX: Final = 30 * 1024
@@ -48,8 +47,6 @@ REQUEST_ID_BYTES: Final = 16
 ID_BYTES: Final = 16
 NODE_COUNT_MAX: Final = 64
 SHARD_COUNT_MAX: Final = 4_096
-OBJECT_COUNT_MAX: Final = 100_000
-NAME_BYTES_MAX: Final = 1_024
 BATCH_COUNT_MAX: Final = 128
 """What a batch answers is remembered as well."""
 EPOCH_MAX: Final = (1 << 32) - 2
@@ -158,7 +155,7 @@ def _bootstrap(state: ControlState, command: pb.BootstrapCommand) -> Answer:
     node_ids = sorted(set(command.node_ids))
     if len(command.cluster_id) != ID_BYTES:
         return refused(state, f"a cluster id has {ID_BYTES} bytes")
-    if not node_ids or len(node_ids) > NODE_COUNT_MAX or not all(map(_is_name, node_ids)):
+    if not node_ids or len(node_ids) > NODE_COUNT_MAX or not all(map(is_name, node_ids)):
         return refused(state, f"1 to {NODE_COUNT_MAX} nodes with proper names")
     if not 1 <= command.min_in_sync <= len(node_ids):
         return refused(state, "min_in_sync is between 1 and the number of nodes")
@@ -185,7 +182,7 @@ def _bootstrap(state: ControlState, command: pb.BootstrapCommand) -> Answer:
 
 
 def _register_node(state: ControlState, command: pb.RegisterNodeCommand) -> Answer:
-    if not _is_name(command.node_id) or len(command.boot_id) != ID_BYTES:
+    if not is_name(command.node_id) or len(command.boot_id) != ID_BYTES:
         return refused(state, f"a node has a name, and a boot id of {ID_BYTES} bytes")
     if command.node_id not in state.nodes and len(state.nodes) >= NODE_COUNT_MAX:
         return refused(state, f"more than {NODE_COUNT_MAX} nodes")
@@ -301,69 +298,6 @@ def _change_isr(  # noqa: PLR0911 - one for each reason
     return ok(after, epoch=changed.epoch, version=changed.version)
 
 
-def _is_name(name: str) -> bool:
-    return 0 < len(name.encode()) <= NAME_BYTES_MAX
-
-
-def _put(
-    objects: Mapping[str, NamedObject], next_id: int, state: ControlState, command: Any
-) -> tuple[NamedObject | None, Answer]:
-    """The new object, or none and the answer why not."""
-    old = objects.get(command.name)
-    version = old.version if old else 0
-    if not _is_name(command.name):
-        return None, refused(state, f"a name has 1 to {NAME_BYTES_MAX} bytes")
-    if version != command.expected_version:
-        number = old.object_id if old else 0
-        return None, conflict(state, "another version", version=version, object_id=number)
-    if old is None and len(objects) >= OBJECT_COUNT_MAX:
-        return None, refused(state, f"more than {OBJECT_COUNT_MAX}")
-    after = next_revision(state)
-    new = NamedObject(
-        command.name, old.object_id if old else next_id, command.settings, after.revision
-    )
-    return new, ok(after, version=new.version, object_id=new.object_id)
-
-
-def _put_topic(state: ControlState, command: pb.PutObjectCommand) -> Answer:
-    new, (after, result) = _put(state.topics, state.next_topic_id, state, command)
-    if new is None:
-        return after, result
-    topics = with_entry(state.topics, new.name, new)
-    next_id = max(state.next_topic_id, new.object_id + 1)
-    return replace(after, topics=topics, next_topic_id=next_id), result
-
-
-def _put_group(state: ControlState, command: pb.PutObjectCommand) -> Answer:
-    new, (after, result) = _put(state.groups, state.next_group_id, state, command)
-    if new is None:
-        return after, result
-    groups = with_entry(state.groups, new.name, new)
-    next_id = max(state.next_group_id, new.object_id + 1)
-    return replace(after, groups=groups, next_group_id=next_id), result
-
-
-def _without(
-    objects: Mapping[str, NamedObject], state: ControlState, command: Any
-) -> tuple[Mapping[str, NamedObject] | None, Answer]:
-    old = objects.get(command.name)
-    if old is None or old.version != command.expected_version:
-        found = old.version if old else 0
-        return None, conflict(state, "another version, or none", version=found)
-    left = without_entry(objects, command.name)
-    return left, ok(next_revision(state), object_id=old.object_id)
-
-
-def _delete_topic(state: ControlState, command: pb.DeleteObjectCommand) -> Answer:
-    topics, (after, result) = _without(state.topics, state, command)
-    return (after if topics is None else replace(after, topics=topics)), result
-
-
-def _delete_group(state: ControlState, command: pb.DeleteObjectCommand) -> Answer:
-    groups, (after, result) = _without(state.groups, state, command)
-    return (after if groups is None else replace(after, groups=groups)), result
-
-
 def _set_rules(state: ControlState, command: pb.SetRulesCommand) -> Answer:
     """Newer rules from here on.
 
@@ -404,10 +338,10 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "register_node": _Handler(1, _register_node),
     "elect_master": _Handler(1, _elect_master),
     "change_isr": _Handler(1, _change_isr),
-    "put_topic": _Handler(1, _put_topic),
-    "delete_topic": _Handler(1, _delete_topic),
-    "put_group": _Handler(1, _put_group),
-    "delete_group": _Handler(1, _delete_group),
+    "put_topic": _Handler(1, catalog.put_topic),
+    "delete_topic": _Handler(1, catalog.delete_topic),
+    "put_group": _Handler(1, catalog.put_group),
+    "delete_group": _Handler(1, catalog.delete_group),
     "note_ended": _Handler(1, _note_ended),
     "set_rules": _Handler(1, _set_rules),
     "put_user": _Handler(2, access.put_user),
@@ -421,5 +355,8 @@ _HANDLERS: Final[dict[str, _Handler]] = {
     "change_members": _Handler(3, members.change_members),
     "change_replicas": _Handler(3, members.change_replicas),
     "raise_min_in_sync": _Handler(members.GROWING_RULES, members.raise_min_in_sync),
+    "import_catalog": _Handler(catalog.CATALOG_RULES, catalog.import_catalog),
+    "expire_topic": _Handler(catalog.CATALOG_RULES, catalog.expire_topic),
+    "expire_group": _Handler(catalog.CATALOG_RULES, catalog.expire_group),
 }
 """Field of ControlCommand -> what it does."""

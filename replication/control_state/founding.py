@@ -5,6 +5,8 @@
     of a backup              --> `left_alone`: a node alone
 
 Who was registered, who was master and which nodes voted is of the former life, and stays there.
+So do topics and groups: the log that comes along has them as of its own end, which may be another
+moment than this state's. They are imported from it again, with their ids.
 Generation 1, and not 0: a node that knows nothing of it is told, by those of a later generation
 (replication/raft/generations.py), where one of generation 0 would begin a log without all this.
 """
@@ -16,7 +18,13 @@ from hourwheel import errors
 from hourwheel.types import Epoch, NodeId, ShardId
 from replication.control_state.member_commands import GROWN_MIN_IN_SYNC
 from replication.control_state.membership import Members, Membership
-from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
+from replication.control_state.state import (
+    CODEC_VERSION,
+    CatalogImport,
+    ControlState,
+    Member,
+    ShardInfo,
+)
 
 FIRST_GENERATION = 1
 
@@ -27,7 +35,7 @@ def founded(
     """What generation 1 of a cluster begins with.
 
     Args:
-        state: whose users, grants, quotas, topics and groups it takes over.
+        state: whose users, grants and quotas it takes over.
         cluster_id: 16 bytes.
         members: who votes, and has a replica.
         min_in_sync: at most as many as members.
@@ -65,4 +73,7 @@ def _begun(
         shards=MappingProxyType(shards),
         membership=membership,
         min_in_sync_goal=GROWN_MIN_IN_SYNC if len(membership.members) == 1 else 0,
+        topics=MappingProxyType({}),
+        groups=MappingProxyType({}),
+        catalog_import=CatalogImport(),
     )

@@ -4,7 +4,7 @@ Pure data. `replication.control_state.commands` changes it; Raft replicates the 
 comes to the same state, byte by byte (`digest`). A state is never changed in place: a holder of one
 may read it from any thread, for ever.
 
-    revision     counts the commands that changed something
+    revision     grows with each command that changed something
     version      of a node, topic or group: the revision when it was changed last. Of a shard: a
                  count of its own. A compare-and-set names the version that it has read.
     epoch        counter of a shard's masters. Never Raft's term.
@@ -23,7 +23,7 @@ from replication.control_state.access import AccessState, access_data, access_of
 from replication.control_state.membership import Membership, membership_data, membership_of
 
 RULES_FIRST: Final = 1
-CODEC_VERSION: Final = 4
+CODEC_VERSION: Final = 5
 """The newest rules that this code knows; it knows all older ones, too. The state's own
 `codec_version` says which are in force. A command that needs newer ones changes nothing, on a node
 that knows them as on one that does not; so old and new nodes come to the same state until
@@ -100,6 +100,15 @@ class NamedObject:
     version: int
 
 
+@dataclass(frozen=True)
+class CatalogImport:
+    """How far topics and groups have come over from a shard's log."""
+
+    pieces: int = 0
+    is_done: bool = False
+    """This state decides about topics and groups."""
+
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -151,6 +160,8 @@ class ControlState:
     min_in_sync_goal: int = 0
     """What `min_in_sync` becomes when so many are in sync and there is one more member, of a
     cluster that has grown from one node; 0: it stays what it is."""
+    catalog_import: CatalogImport = CatalogImport()
+    """Not begun before rules 5."""
 
     @property
     def is_bootstrapped(self) -> bool:
@@ -226,6 +237,7 @@ def state_data(state: ControlState, *, with_remembered: bool) -> pb.ControlState
         access=access_data(state.access) if state.access.version else None,
         membership=membership_data(state.membership),
         min_in_sync_goal=state.min_in_sync_goal,
+        catalog_import=_import_data(state.catalog_import),
     )
 
 
@@ -269,7 +281,14 @@ def state_of(data: pb.ControlStateData) -> ControlState:
         access=access_of(data.access),
         membership=membership_of(data.membership),
         min_in_sync_goal=data.min_in_sync_goal,
+        catalog_import=CatalogImport(data.catalog_import.pieces, data.catalog_import.is_done),
     )
+
+
+def _import_data(done: CatalogImport) -> pb.CatalogImportData | None:
+    if done == CatalogImport():
+        return None
+    return pb.CatalogImportData(pieces=done.pieces, is_done=done.is_done)
 
 
 def _node_data(node: NodeInfo) -> pb.NodeData:

@@ -170,13 +170,7 @@ class _Manifest:
         if wanted is None:
             return
         try:
-            mine = Catalog(
-                manifest.topics,
-                manifest.groups,
-                manifest.subscriptions,
-                next_topic_id=manifest.next_topic_id,
-                next_group_id=manifest.next_group_id,
-            )
+            mine = Catalog.from_manifest(manifest)
         except errors.HourwheelError as error:
             yield Difference("catalog", error.message, "topics, groups and subscriptions")
             return
@@ -189,6 +183,9 @@ class _Manifest:
             yield from _differing_items(name, *pair)
         yield from _differing("next topic's number", manifest.next_topic_id, wanted.next_topic_id)
         yield from _differing("next group's number", manifest.next_group_id, wanted.next_group_id)
+        yield from _differing(
+            "next own topic's number", mine.next_internal_id, wanted.next_internal_id
+        )
 
     def _producers(self) -> Iterator[Difference]:
         state = self._state

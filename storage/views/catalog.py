@@ -19,6 +19,11 @@ may create the same topic at once.
 
 Numbers are never used again: entries of a deleted topic lie around for years, and must not turn up
 in another.
+
+Since the change `adopt_control_state` topics and groups are those of the control state, but for the
+cluster's own, which are this log's. So a change of a topic or group is rejected as well if it was
+taken from an earlier state than one before, or from none. Both sides give out numbers then: the
+control state upwards, the log from `TOPIC_ID_MAX` downwards.
 """
 
 import re
@@ -96,12 +101,18 @@ class Catalog:
         *,
         next_topic_id: int = 1,
         next_group_id: int = 1,
+        control_revision: int = 0,
+        next_internal_topic_id: int = 0,
     ) -> None:
         """Take up the state of a checkpoint (where an untouched counter is 0)."""
         self._topics = {config.topic_id: Topic.read(config) for config in topics}
         self._groups = {config.group_id: Group.read(config) for config in groups}
         self._next_topic_id = max(next_topic_id, 1)
-        """Above every topic's number ever used."""
+        """Above every topic's number ever used, but for those from the top downwards."""
+        self._next_internal_id = next_internal_topic_id or TOPIC_ID_MAX
+        """Below every number that was given out from the top downwards."""
+        self.control_revision = control_revision
+        """The highest of the control state that a change was taken from; 0: there was none."""
         self._next_group_id = max(next_group_id, 1)
         self._topic_by_name = {topic.name: topic for topic in self._topics.values()}
         self._group_by_name = {group.name: group for group in self._groups.values()}
@@ -126,7 +137,7 @@ class Catalog:
             "two topics or groups of one name",
         )
         errors.invariant(
-            max(self._topics, default=0) < self._next_topic_id
+            not any(self._next_topic_id <= one <= self._next_internal_id for one in self._topics)
             and max(self._groups, default=0) < self._next_group_id,
             "a number that is still to be given out is in use",
         )
@@ -158,9 +169,24 @@ class Catalog:
         )
 
     @property
+    def is_controlled(self) -> bool:
+        """Whether topics and groups come from the control state."""
+        return self.control_revision > 0
+
+    @property
     def next_topic_id(self) -> TopicId:
         """The number that the next topic gets."""
         return TopicId(self._next_topic_id)
+
+    @property
+    def next_internal_id(self) -> TopicId:
+        """The number that the next of the cluster's own topics gets."""
+        return TopicId(self._next_internal_id) if self.is_controlled else self.next_topic_id
+
+    @property
+    def has_used_numbers(self) -> bool:
+        """Whether there ever was a topic or a group."""
+        return self._next_topic_id > 1 or self._next_group_id > 1
 
     @property
     def next_group_id(self) -> GroupId:
@@ -278,6 +304,25 @@ class Catalog:
         Returns:
             Whether it was made.
         """
+        if self.is_controlled and not self._is_of_its_owner(change):
+            return False
+        done = self._apply(change)
+        if done:
+            self.control_revision = max(self.control_revision, change.control_revision)
+        return done
+
+    def _is_of_its_owner(self, change: state_pb2.ConfigChange) -> bool:
+        """Whether who decides about this topic or group has made the change, and none later."""
+        if change.HasField("put_topic"):
+            is_own = change.put_topic.internal
+        elif change.HasField("delete_topic_id"):
+            topic = self._topics.get(change.delete_topic_id)
+            is_own = topic is not None and topic.internal
+        else:
+            is_own = change.HasField("put_subscription")
+        return is_own or change.control_revision >= self.control_revision
+
+    def _apply(self, change: state_pb2.ConfigChange) -> bool:
         match change.WhichOneof("change"):
             case "put_topic":
                 return self._put_topic(change.put_topic)
@@ -289,6 +334,8 @@ class Catalog:
                 return change.delete_group_id in self._groups and self._delete(change)
             case "put_subscription":
                 return self._put_subscription(change.put_subscription)
+            case "adopt_control_state":
+                return change.control_revision > 0
         # To skip what a newer node wrote would be to disagree with that node for ever.
         raise errors.InvariantViolated("a change of the configuration that is not known here")
 
@@ -313,9 +360,8 @@ class Catalog:
             return False
         old = self._topics.get(topic.topic_id)
         if old is None:
-            if topic.topic_id < self._next_topic_id or topic.name in self._topic_by_name:
+            if topic.name in self._topic_by_name or not self._take_number(topic):
                 return False
-            self._next_topic_id = topic.topic_id + 1
             insort(self._topic_names, topic.name)
             self._internal_count += topic.internal
         elif (
@@ -326,6 +372,16 @@ class Catalog:
         ):
             return False
         self._topics[topic.topic_id] = self._topic_by_name[topic.name] = topic
+        return True
+
+    def _take_number(self, topic: Topic) -> bool:
+        """Whether a new topic may have its number, which nobody else gets then."""
+        if not self._next_topic_id <= topic.topic_id <= self._next_internal_id:
+            return False
+        if self.is_controlled and topic.internal:
+            self._next_internal_id = topic.topic_id - 1
+        else:
+            self._next_topic_id = topic.topic_id + 1
         return True
 
     def _delete(self, change: state_pb2.ConfigChange) -> bool:
@@ -417,6 +473,26 @@ class Catalog:
         if not topics:
             del self._topics_of[group_id]
 
+    def write_counters(self, manifest: state_pb2.Checkpoint) -> None:
+        """What is neither topic nor group nor subscription, into a checkpoint's manifest."""
+        manifest.next_topic_id, manifest.next_group_id = self._next_topic_id, self._next_group_id
+        if self.is_controlled:
+            manifest.control_revision = self.control_revision
+            manifest.next_internal_topic_id = self._next_internal_id
+
+    @classmethod
+    def from_manifest(cls, manifest: state_pb2.Checkpoint) -> "Catalog":
+        """As of a checkpoint."""
+        return cls(
+            manifest.topics,
+            manifest.groups,
+            manifest.subscriptions,
+            next_topic_id=manifest.next_topic_id,
+            next_group_id=manifest.next_group_id,
+            control_revision=manifest.control_revision,
+            next_internal_topic_id=manifest.next_internal_topic_id,
+        )
+
     def capture(self) -> Callable[[], States]:
         """The state as of now, to be sorted and encoded by another thread: for the manifest.
 
@@ -433,6 +509,8 @@ class Catalog:
     def digest_into(self, hasher: Hasher) -> None:
         """Feed the canonical content."""
         feed_numbers(hasher, self._next_topic_id, self._next_group_id)
+        if self.is_controlled:  # else as nodes of an earlier version have it
+            feed_numbers(hasher, self.control_revision, self._next_internal_id)
         for parts in (self.topics(), self.groups(), self.subscriptions()):
             feed_numbers(hasher, len(parts))
             for part in parts:

@@ -123,6 +123,11 @@ class Recurrences:
         for at in range(bisect_right(self._sorted, name), len(self._sorted)):
             yield self._sorted[at]
 
+    def has_any_of(self, topic: str) -> bool:
+        """Whether there is one, in whatever state, that publishes to a topic of this name."""
+        prefix = f"{topic}\n"
+        return next(self.names_after(prefix), "").startswith(prefix)
+
     def versions(self) -> list[int]:
         """Of all of them, as they are now."""
         return list(self._names)

@@ -31,6 +31,7 @@ Each is kept packed, as it lies in the manifest of a checkpoint, and unpacked wh
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from struct import Struct
@@ -146,6 +147,8 @@ class Transactions:
         """In the order of the log."""
         self._offsets: dict[bytes, int] = {}
         """Token -> offset, of all."""
+        self._topics: Counter[int] = Counter()
+        """Topic -> transactions that are open and have messages for it; not below 1."""
         self.open_bytes = 0
         """Of the PREPARE records of those that are open."""
         self.forgotten_offset = forgotten_offset
@@ -155,6 +158,7 @@ class Transactions:
             (self._open if one.is_open else self._decided)[one.offset] = row
             self._offsets[one.token] = one.offset
             self.open_bytes += one.size_bytes if one.is_open else 0
+            self._topics.update(one.topic_ids if one.is_open else ())
 
     @property
     def open_count(self) -> int:
@@ -185,6 +189,10 @@ class Transactions:
         """Whether such a transaction is open."""
         return offset in self._open
 
+    def has_open_of(self, topic_id: int) -> bool:
+        """Whether a transaction is open that has messages for this topic."""
+        return topic_id in self._topics
+
     def offsets_after(self, after: int, *, is_open: bool) -> list[int]:
         """Those that are open, ascending, behind an offset; or decided, from the last one back.
 
@@ -205,6 +213,7 @@ class Transactions:
         self._open[one.offset] = one.pack()
         self._offsets[one.token] = one.offset
         self.open_bytes += one.size_bytes
+        self._topics.update(one.topic_ids)
 
     def note_check(self, offset: int, store_ms: int) -> None:
         """Its producers are asked about one that is open."""
@@ -223,6 +232,10 @@ class Transactions:
         """Give one that is open its outcome; committed ones have a place in the log."""
         one = Transaction.unpack(self._open.pop(offset))
         self.open_bytes -= one.size_bytes
+        self._topics.subtract(one.topic_ids)
+        for topic_id in one.topic_ids:
+            if not self._topics[topic_id]:
+                del self._topics[topic_id]
         self._decided[offset] = replace(
             one,
             state=state,

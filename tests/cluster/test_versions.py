@@ -11,10 +11,11 @@ from chaos.network import Loopback
 from chaos.node_process import NodeProcess
 from chaos.stored import LogFiles
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
-from hourwheel.formats.record_batch import Kind
+from hourwheel.formats.record_batch import Kind, RecordBatch
+from hourwheel.internal.v1.state_pb2 import ConfigChange
 from node.shard.views import FEATURE_LEVEL
 from tests.support.eventually import until
-from tests.support.other_version import LEVEL
+from tests.support.other_version import FORMER_LEVEL, LEVEL
 
 OTHER: Final = "tests.support.other_version"
 NODES: Final = ("n1", "n2", "n3")
@@ -112,3 +113,54 @@ async def test_cluster_is_upgraded_node_by_node_to_the_next_feature_level(tmp_pa
         await publish(cluster)
         await cluster.kill_all()
         assert levels_of(cluster) == [FEATURE_LEVEL, LEVEL]
+
+
+def changes_of(cluster: Cluster) -> list[ConfigChange]:
+    """Changes of topics and groups in the log, in its order; the nodes do not run."""
+    log = LogFiles(cluster.nodes["n2"].data)
+    found: list[RecordBatch] = [
+        one for one in log.scan(0, 1 << 62) if one.header.kind == Kind.CONFIG
+    ]
+    return [ConfigChange.FromString(bytes(one.blobs)) for one in found]
+
+
+async def test_topics_and_groups_of_an_upgraded_cluster_come_from_its_control_state(
+    tmp_path: Path,
+) -> None:
+    """They keep their ids, and until all nodes know the level the log decides as before."""
+    async with Loopback(NODES) as network:
+        cluster = Cluster(tmp_path, network)
+        for node in cluster.nodes.values():
+            node.launcher = (OTHER, "former")
+        async with cluster, AsyncAdmin(cluster.servers) as admin:
+            await admin.create_topic("orders", queue_count=3)
+            await admin.put_group("billing", attempts_max=7)
+            await admin.create_topic("gone")
+            await admin.delete_topic("gone")
+            for name in NODES:
+                await cluster.whole()
+                await restart(cluster, name)
+                await publish(cluster)
+            await cluster.whole()
+            await cluster.knowing(FEATURE_LEVEL)
+            master = (await cluster.master()).node_id
+            await lead(cluster, "n1" if master != "n1" else "n2")  # from this reign on
+            await publish(cluster)
+            await admin.create_topic("bills")
+            await admin.update_topic("orders", description="kept")
+            assert [one.queue_count for one in await admin.topics()] == [1, 3]
+            assert [one.attempts_max for one in await admin.groups()] == [7]
+            assert cluster.deaths == []
+            await cluster.whole()
+        await cluster.kill_all()
+        assert levels_of(cluster) == [FORMER_LEVEL, FEATURE_LEVEL]
+        changes = changes_of(cluster)
+        at = [one.adopt_control_state for one in changes].index(True)
+        before, after = changes[:at], changes[at:]
+        assert not any(one.control_revision for one in before)
+        ids = {one.put_topic.name: one.put_topic.topic_id for one in before}
+        again = {one.put_topic.name: one.put_topic.topic_id for one in after}
+        assert again["orders"] == ids["orders"]
+        assert again["bills"] > ids["gone"]
+        own = [one for one in after if one.put_topic.internal or one.HasField("put_subscription")]
+        assert all(one.control_revision for one in after if one not in own)

@@ -1,4 +1,4 @@
-"""The control state and the journal of a node alone, as rules 2 wrote them."""
+"""The control state and the journal of a node alone, as former rules wrote them."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.support.golden import golden
 
 
 @pytest.mark.parametrize("name", control_golden.BUILDERS)
-def test_file_when_written_by_rules_2_is_the_golden_one(
+def test_file_when_written_by_its_rules_is_the_golden_one(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_journal, "CODEC_VERSION", 2)
@@ -29,6 +29,17 @@ def test_state_when_read_from_the_golden_file() -> None:
     assert (state.topics["orders"].object_id, set(state.groups)) == (1, {"billing"})
     assert set(state.access.users) == {"shop"}
     assert state.access.quotas["*"].limits.messages_per_s == 100
+
+
+def test_imported_state_when_read_from_the_golden_file() -> None:
+    raw = golden("control_state_imported")
+    state = decode_state(raw)
+    state.check()
+    assert encode_state(state) == raw
+    assert (state.codec_version, state.revision) == (5, 1_004)
+    assert (state.catalog_import.pieces, state.catalog_import.is_done) == (2, True)
+    assert {one.name: one.object_id for one in state.topics.values()} == {"bills": 9}
+    assert state.groups["billing"].object_id == 2
 
 
 def test_journal_when_read_from_the_golden_file() -> None:

@@ -22,6 +22,7 @@ from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import Opened, ShardConfig
 from replication.rules.master import ReplicationConfig
 from storage.log.commit_log import LogConfig
+from tests.sim.catalog_control import OwnedCatalog
 from tests.sim.checkers import Checkers
 from tests.sim.cluster_clients import (
     Administrator,
@@ -83,6 +84,7 @@ class Cluster:
         wanted: FilterExpression | None = None,
         is_changing: bool = False,
         visitors: int = 0,
+        is_controlled: bool = False,
     ) -> None:
         self.seed = seed
         self.wanted = wanted
@@ -91,9 +93,12 @@ class Cluster:
         """Other topics and groups come and go, by command."""
         self.visitors = visitors
         """Who uses other topics and groups, which go by themselves; then nobody deletes any."""
+        self.is_controlled = is_controlled
+        """With visitors: topics and groups come from the control state, some time after a start."""
         self.events = Events(seed)
         self.network = Network(self.events)
-        self.control = ControlPlane(self.events, self.names)
+        owned = OwnedCatalog() if is_controlled else None
+        self.control = ControlPlane(self.events, self.names, owned=owned)
         self.config = CONFIG
         self.rules = rules or ReplicationConfig()
         self.times = Times()
@@ -128,6 +133,10 @@ class Cluster:
         for number in (1, 2):
             Trader(self, number)
         Consumer(self)
+        if self.control.owned is not None:
+            self.events.later(
+                self.events.random.uniform(200, 1_500), self.control.owned.raise_rules
+            )
         if self.is_changing:
             Administrator(self)
         for number in range(self.visitors):
@@ -211,6 +220,17 @@ class Cluster:
             node.flips.undo()  # what nobody has come by
             node.flips.undo_views()
         self.checkers.check_at_rest()
+        if self.control.owned is not None:
+            self._check_owned(self.control.owned)
+
+    def _check_owned(self, owned: OwnedCatalog) -> None:
+        """The log has just the topics and groups that the control state has."""
+        catalog, state = self.master().shard.views.catalog, owned.state
+        assert state.catalog_import.is_done == catalog.is_controlled == True  # noqa: E712
+        topics = {one.name: one.topic_id for one in catalog.topics() if not one.internal}
+        assert topics == {one.name: one.object_id for one in state.topics.values()}
+        groups = {one.name: one.group_id for one in catalog.groups()}
+        assert groups == {one.name: one.object_id for one in state.groups.values()}
 
     def is_at_rest(self) -> bool:
         """All nodes are in sync, have applied one log to its end, and write nothing."""

@@ -24,6 +24,7 @@ from node.delivery.receiver import ReceiveLimits
 from node.delivery.resolve_rows import ack_rows, retry_rows
 from node.replica.mastership import Mastership, Proposer
 from node.telemetry.stats import EngineStats
+from tests.sim.catalog_control import NodeCatalogControl
 from tests.sim.cluster_clients import Client
 from tests.sim.event_loop import SimLoop
 from tests.support.shard_proposals import ATTEMPTS_MAX, body_of
@@ -80,7 +81,11 @@ class NodeNames:
     def _open(self) -> None:
         self.housekeeping = Housekeeping(self)
         self.catalog_service = CatalogService(
-            self, DEFAULTS, resolve_filtered=lambda *_: None, on_filter=lambda *_: None
+            self,
+            DEFAULTS,
+            resolve_filtered=lambda *_: None,
+            on_filter=lambda *_: None,
+            control=None if self.node.cluster.control.owned is None else self._control,
         )
         self.expiry = NameExpiry(
             self,
@@ -90,10 +95,16 @@ class NodeNames:
             are_some_waiting=lambda: False,
         )
         self.mastership.hold(self.expiry)
+        self.mastership.hold(self.catalog_service)
+
+    @property
+    def _control(self) -> NodeCatalogControl:
+        return self.node.control_link.catalog
 
     def look(self) -> None:
         """As the engine's timer and its housekeeping do, which come more often here."""
         self.loop.run_here(lambda: self.housekeeping.end_leases(self.node.cluster_ms()))
+        self.loop.run_here(self.catalog_service.resume)
         self.loop.run_here(lambda: self.expiry.look(self.node.cluster_ms()))
 
     def check(self) -> None:
@@ -147,6 +158,7 @@ class NodeNames:
 
     async def publish(self, name: str, due_ms: list[int]) -> None:
         """Messages to a topic, which is made if need be."""
+        self.check()
         await self.catalog_service.settle_topic(name)
         topic = self.catalog_service.topic_to_publish(name)
         batch = RecordBatch(build_publish(due_ms, [body_of(due) for due in due_ms]))

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from hourwheel.types import NO_NODE, Epoch, NodeId
 from node.replica.effects import Assignment
+from replication.control_state.state import ControlState
 from replication.rules.isr import IsrChange
+from tests.sim.catalog_control import OwnedCatalog
 from tests.sim.events import Events
 
 SILENCE_MS = 500.0
@@ -36,6 +38,8 @@ class Word(NamedTuple):
     assignment: Assignment
     ended: frozenset[str]
     """Boot ids of processes that have ended."""
+    state: ControlState | None = None
+    """Topics and groups, where they come from the control plane."""
 
 
 @dataclass
@@ -62,6 +66,8 @@ class ControlPlane:
     preferred: NodeId = NO_NODE
     """Elected where it can be: for directed tests."""
     reigns: list[tuple[int, NodeId]] = field(default_factory=list)
+    owned: OwnedCatalog | None = None
+    """Topics and groups; None: the log alone decides about them."""
     _heard_ms: dict[NodeId, float] = field(default_factory=dict)
     _answers: dict[tuple[str, int], bool] = field(default_factory=dict)
 
@@ -77,7 +83,8 @@ class ControlPlane:
     @property
     def word(self) -> Word:
         """All that a broker hears."""
-        return Word(self.assignment, frozenset(self.ended.values()))
+        state = None if self.owned is None else self.owned.state
+        return Word(self.assignment, frozenset(self.ended.values()), state)
 
     # -- commands of brokers
 
@@ -188,4 +195,6 @@ class ControlPlane:
         self.master = master
         self.version += 1
         self.reigns.append((self.epoch, master))
+        if self.owned is not None:
+            self.owned.begin_epoch(self.epoch)
         self.events.note(f"control: epoch {self.epoch} is of {master}, in sync {sorted(self.isr)}")

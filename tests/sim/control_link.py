@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hourwheel import errors
 from replication.rules.isr import IsrChange
+from tests.sim.catalog_control import NodeCatalogControl
 from tests.sim.control import Registration, Word
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class ControlLink:
         self.resigned_epoch = 0
         self._ask_count = 0
         self._answered: set[int] = set()
+        self.catalog = NodeCatalogControl(node)
 
     def start(self) -> None:
         """Register, and hear from time to time who is master."""
@@ -46,6 +48,10 @@ class ControlLink:
 
         network.call(node.name, "control", reach)
 
+    def ask(self, command: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """As `_call`, for others."""
+        self._call(command, then)
+
     def _register(self) -> None:
         node = self._node
         seen = node.seen
@@ -61,6 +67,7 @@ class ControlLink:
         except errors.DiskFull:
             node.make_room()
         node.act()
+        self.catalog.hear(word.state)  # behind: who is not the master any more has closed
 
     def _poll(self) -> None:
         node = self._node

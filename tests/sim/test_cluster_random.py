@@ -32,7 +32,11 @@ def test_I1_to_I8_hold_when_anything_goes_wrong_at_any_time(seed: int) -> None: 
         # Topics and groups come and go by command, or by themselves, or neither.
         by_command, by_themselves = seed % 4 == 1, seed % 4 == 3
         cluster = Cluster(
-            seed, producers=1 + seed // 4 % 4, is_changing=by_command, visitors=2 * by_themselves
+            seed,
+            producers=1 + seed // 4 % 4,
+            is_changing=by_command,
+            visitors=2 * by_themselves,
+            is_controlled=by_themselves and seed // 4 % 2 == 1,
         )
         cluster.events.is_tracing = True
         try:

@@ -10,6 +10,7 @@ from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from node.cluster.restored_control import write_restored
 from node.shard.node_meta import CONTROL_RESTORED
+from replication.control_state.catalog_commands import CATALOG_RULES
 from replication.control_state.commands import apply_command, make_command
 from replication.control_state.member_commands import GROWING_RULES, next_state
 from replication.control_state.state import ControlState, decode_state, encode_state
@@ -88,12 +89,31 @@ def commands_of_rules_2() -> list[bytes]:
     )
 
 
-def _encoded(*commands: dict[str, Any]) -> list[bytes]:
+def commands_of_an_import() -> list[bytes]:
+    """Topics and groups that come over from a log in two pieces, and one that goes."""
+    topics = [pb.ObjectData(name="orders", object_id=3, settings=b"\x01\x02")]
+    groups = [pb.ObjectData(name="billing", object_id=2)]
+    pieces = [
+        pb.ImportCatalogCommand(
+            epoch=4, topics=topics, revision_floor=1_000, next_topic_id=9, next_group_id=4
+        ),
+        pb.ImportCatalogCommand(epoch=4, piece=1, groups=groups, is_last=True),
+    ]
+    return _encoded(
+        {"set_rules": pb.SetRulesCommand(rules=CATALOG_RULES)},
+        *({"import_catalog": one} for one in pieces),
+        {"expire_topic": pb.ExpireObjectCommand(name="orders", expected_version=1_001, epoch=4)},
+        {"put_topic": pb.PutObjectCommand(name="bills", settings=b"\x03")},
+        first=100,
+    )
+
+
+def _encoded(*commands: dict[str, Any], first: int = 0) -> list[bytes]:
     return [
         make_command(
             next(iter(one)).encode()[:8].ljust(8) + at.to_bytes(8, "big"), **one
         ).SerializeToString(deterministic=True)
-        for at, one in enumerate(commands)
+        for at, one in enumerate(commands, first)
     ]
 
 
@@ -121,6 +141,14 @@ def grown_state() -> bytes:
     return encode_state(next_state(state))
 
 
+def imported_state() -> bytes:
+    """What all these commands make."""
+    state = decode_state(state_of_rules_2())
+    for command in commands_of_an_import():
+        state, _ = apply_command(state, command)
+    return encode_state(state)
+
+
 def journal_of_one() -> bytes:
     """Of a node alone: what it begins with, and the commands of rules 2."""
     disk = SimulatedDisk()
@@ -143,6 +171,7 @@ BUILDERS: Final = {
     "control_journal_rules_2": journal_of_one,
     "control_state_grown": grown_state,
     "control_restored": restored_file,
+    "control_state_imported": imported_state,
 }
 
 

@@ -41,6 +41,7 @@ from node.contracts.broker import (
     SubscriptionInfo,
     TopicInfo,
 )
+from node.contracts.control import CatalogControl
 from node.contracts.publishing import PublishedOne
 from node.repair.damage_control import Pace
 from node.replica.mastership import Mastership
@@ -85,6 +86,8 @@ class EngineWorld:
         config = config or EngineConfig(defaults=makes_topics)
         self._config, self._shard = replace(config, damage_pace=OFTEN), shard
         self._boots = 0
+        self.control: CatalogControl | None = None
+        """Who decides about topics and groups from the next start on; None: the log alone."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -109,6 +112,7 @@ class EngineWorld:
         time = GivenTime(lambda: self.now_ms, monotonic_ms=lambda: self.monotonic_ms)
         lone = make_alone(self.opened, self._config, time, self.guard, self.failure, self._boots)
         self.engine, self.member = lone.engine, lone.member
+        self.engine.catalog_control = self.control
         await within(lone.serve())
 
     @property

@@ -23,7 +23,7 @@ CONTROL_OUTCOME_UNKNOWN_VERSION: ControlOutcome
 CONTROL_OUTCOME_GENERATION_ENDED: ControlOutcome
 
 class ControlCommand(_message.Message):
-    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended", "set_rules", "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota", "set_access_control", "batch", "note_members", "change_members", "change_replicas", "raise_min_in_sync")
+    __slots__ = ("codec_version", "request_id", "noop", "bootstrap", "register_node", "elect_master", "change_isr", "put_topic", "delete_topic", "put_group", "delete_group", "note_ended", "set_rules", "put_user", "delete_user", "put_grant", "delete_grant", "put_quota", "delete_quota", "set_access_control", "batch", "note_members", "change_members", "change_replicas", "raise_min_in_sync", "import_catalog", "expire_topic", "expire_group")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     NOOP_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,9 @@ class ControlCommand(_message.Message):
     CHANGE_MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CHANGE_REPLICAS_FIELD_NUMBER: _ClassVar[int]
     RAISE_MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    IMPORT_CATALOG_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_GROUP_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     request_id: bytes
     noop: NoopCommand
@@ -74,7 +77,10 @@ class ControlCommand(_message.Message):
     change_members: ChangeMembersCommand
     change_replicas: ChangeReplicasCommand
     raise_min_in_sync: RaiseMinInSyncCommand
-    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ..., set_rules: _Optional[_Union[SetRulesCommand, _Mapping]] = ..., put_user: _Optional[_Union[PutUserCommand, _Mapping]] = ..., delete_user: _Optional[_Union[DeleteUserCommand, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrantCommand, _Mapping]] = ..., delete_grant: _Optional[_Union[DeleteGrantCommand, _Mapping]] = ..., put_quota: _Optional[_Union[PutQuotaCommand, _Mapping]] = ..., delete_quota: _Optional[_Union[DeleteQuotaCommand, _Mapping]] = ..., set_access_control: _Optional[_Union[SetAccessControlCommand, _Mapping]] = ..., batch: _Optional[_Union[BatchCommand, _Mapping]] = ..., note_members: _Optional[_Union[NoteMembersCommand, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembersCommand, _Mapping]] = ..., change_replicas: _Optional[_Union[ChangeReplicasCommand, _Mapping]] = ..., raise_min_in_sync: _Optional[_Union[RaiseMinInSyncCommand, _Mapping]] = ...) -> None: ...
+    import_catalog: ImportCatalogCommand
+    expire_topic: ExpireObjectCommand
+    expire_group: ExpireObjectCommand
+    def __init__(self, codec_version: _Optional[int] = ..., request_id: _Optional[bytes] = ..., noop: _Optional[_Union[NoopCommand, _Mapping]] = ..., bootstrap: _Optional[_Union[BootstrapCommand, _Mapping]] = ..., register_node: _Optional[_Union[RegisterNodeCommand, _Mapping]] = ..., elect_master: _Optional[_Union[ElectMasterCommand, _Mapping]] = ..., change_isr: _Optional[_Union[ChangeIsrCommand, _Mapping]] = ..., put_topic: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., put_group: _Optional[_Union[PutObjectCommand, _Mapping]] = ..., delete_group: _Optional[_Union[DeleteObjectCommand, _Mapping]] = ..., note_ended: _Optional[_Union[NoteEndedCommand, _Mapping]] = ..., set_rules: _Optional[_Union[SetRulesCommand, _Mapping]] = ..., put_user: _Optional[_Union[PutUserCommand, _Mapping]] = ..., delete_user: _Optional[_Union[DeleteUserCommand, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrantCommand, _Mapping]] = ..., delete_grant: _Optional[_Union[DeleteGrantCommand, _Mapping]] = ..., put_quota: _Optional[_Union[PutQuotaCommand, _Mapping]] = ..., delete_quota: _Optional[_Union[DeleteQuotaCommand, _Mapping]] = ..., set_access_control: _Optional[_Union[SetAccessControlCommand, _Mapping]] = ..., batch: _Optional[_Union[BatchCommand, _Mapping]] = ..., note_members: _Optional[_Union[NoteMembersCommand, _Mapping]] = ..., change_members: _Optional[_Union[ChangeMembersCommand, _Mapping]] = ..., change_replicas: _Optional[_Union[ChangeReplicasCommand, _Mapping]] = ..., raise_min_in_sync: _Optional[_Union[RaiseMinInSyncCommand, _Mapping]] = ..., import_catalog: _Optional[_Union[ImportCatalogCommand, _Mapping]] = ..., expire_topic: _Optional[_Union[ExpireObjectCommand, _Mapping]] = ..., expire_group: _Optional[_Union[ExpireObjectCommand, _Mapping]] = ...) -> None: ...
 
 class NoopCommand(_message.Message):
     __slots__ = ()
@@ -324,6 +330,40 @@ class RaiseMinInSyncCommand(_message.Message):
     min_in_sync: int
     def __init__(self, min_in_sync: _Optional[int] = ...) -> None: ...
 
+class ImportCatalogCommand(_message.Message):
+    __slots__ = ("shard", "epoch", "piece", "revision_floor", "topics", "groups", "next_topic_id", "next_group_id", "is_last")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    epoch: int
+    piece: int
+    revision_floor: int
+    topics: _containers.RepeatedCompositeFieldContainer[ObjectData]
+    groups: _containers.RepeatedCompositeFieldContainer[ObjectData]
+    next_topic_id: int
+    next_group_id: int
+    is_last: bool
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., piece: _Optional[int] = ..., revision_floor: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., is_last: bool = ...) -> None: ...
+
+class ExpireObjectCommand(_message.Message):
+    __slots__ = ("name", "expected_version", "shard", "epoch")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    expected_version: int
+    shard: int
+    epoch: int
+    def __init__(self, name: _Optional[str] = ..., expected_version: _Optional[int] = ..., shard: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
 class ControlResult(_message.Message):
     __slots__ = ("outcome", "reason", "version", "epoch", "object_id", "revision", "results")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -343,7 +383,7 @@ class ControlResult(_message.Message):
     def __init__(self, outcome: _Optional[_Union[ControlOutcome, str]] = ..., reason: _Optional[str] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., object_id: _Optional[int] = ..., revision: _Optional[int] = ..., results: _Optional[_Iterable[_Union[ControlResult, _Mapping]]] = ...) -> None: ...
 
 class ControlStateData(_message.Message):
-    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered", "access", "membership", "min_in_sync_goal")
+    __slots__ = ("codec_version", "cluster_id", "min_in_sync", "revision", "nodes", "shards", "topics", "groups", "next_topic_id", "next_group_id", "remembered", "access", "membership", "min_in_sync_goal", "catalog_import")
     CODEC_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MIN_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
@@ -358,6 +398,7 @@ class ControlStateData(_message.Message):
     ACCESS_FIELD_NUMBER: _ClassVar[int]
     MEMBERSHIP_FIELD_NUMBER: _ClassVar[int]
     MIN_IN_SYNC_GOAL_FIELD_NUMBER: _ClassVar[int]
+    CATALOG_IMPORT_FIELD_NUMBER: _ClassVar[int]
     codec_version: int
     cluster_id: bytes
     min_in_sync: int
@@ -372,7 +413,16 @@ class ControlStateData(_message.Message):
     access: AccessData
     membership: MembershipData
     min_in_sync_goal: int
-    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ..., access: _Optional[_Union[AccessData, _Mapping]] = ..., membership: _Optional[_Union[MembershipData, _Mapping]] = ..., min_in_sync_goal: _Optional[int] = ...) -> None: ...
+    catalog_import: CatalogImportData
+    def __init__(self, codec_version: _Optional[int] = ..., cluster_id: _Optional[bytes] = ..., min_in_sync: _Optional[int] = ..., revision: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeData, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ShardData, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[ObjectData, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., remembered: _Optional[_Iterable[_Union[RememberedResult, _Mapping]]] = ..., access: _Optional[_Union[AccessData, _Mapping]] = ..., membership: _Optional[_Union[MembershipData, _Mapping]] = ..., min_in_sync_goal: _Optional[int] = ..., catalog_import: _Optional[_Union[CatalogImportData, _Mapping]] = ...) -> None: ...
+
+class CatalogImportData(_message.Message):
+    __slots__ = ("pieces", "is_done")
+    PIECES_FIELD_NUMBER: _ClassVar[int]
+    IS_DONE_FIELD_NUMBER: _ClassVar[int]
+    pieces: int
+    is_done: bool
+    def __init__(self, pieces: _Optional[int] = ..., is_done: bool = ...) -> None: ...
 
 class MembershipData(_message.Message):
     __slots__ = ("generation", "members", "former_node_ids", "next_members")

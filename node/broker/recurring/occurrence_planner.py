@@ -34,6 +34,7 @@ from node.broker.recurring.occurrence_times import (
     plan_next,
     schedule_of,
 )
+from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.shard.deduplication import PublishResults
 from node.telemetry import logs
@@ -91,11 +92,13 @@ class OccurrencePlanner:
         self,
         serving: Serving,
         publishing: PublishService,
+        catalog_service: CatalogService,
         horizon_ms: int,
         monotonic_ms: Callable[[], float],
     ) -> None:
         """All recurrences are to be looked at."""
         self._serving, self._publishing = serving, publishing
+        self._catalog_service = catalog_service
         self._mastership = serving.mastership
         self._views = serving.mastership.shard.views
         self._horizon_ms, self._monotonic_ms = horizon_ms, monotonic_ms
@@ -247,7 +250,8 @@ class OccurrencePlanner:
         if topic is None:
             self._pause(name, version, now_ms)
             return None
-        if topic.is_paused:
+        if topic.is_paused or self._catalog_service.is_deleting(topic.topic_id):
+            # (What came behind its deletion would be lost. When that is known, it is clear.)
             heapq.heappush(self._due, (now_ms + _RETRY_MS, version))
             return None
         try:

@@ -19,6 +19,7 @@ from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
 from node.broker.publish_service import PublishService
 from node.broker.recurring.occurrence_planner import OccurrencePlanner, meta_of
 from node.broker.recurring.occurrence_times import check_times, schedule_of
+from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.recurring import RecurrenceInfo
@@ -37,11 +38,12 @@ class RecurrenceService:
         serving: Serving,
         publishing: PublishService,
         catalog_service: CatalogService,
+        expiry: NameExpiry,
         planner: OccurrencePlanner,
     ) -> None:
         """Propose what `serving` appends; `planner` is told what has changed."""
         self._serving, self._publishing = serving, publishing
-        self._catalog_service, self._planner = catalog_service, planner
+        self._catalog_service, self._expiry, self._planner = catalog_service, expiry, planner
         self._mastership, self._shard = serving.mastership, serving.mastership.shard
         self._view = self._shard.views.recurrences
 
@@ -62,14 +64,17 @@ class RecurrenceService:
         if expected_version is not None and expected_version != version:
             raise _changed(version)
         self._check_room(config, is_new=state is None)
-        self._catalog_service.topic_to_publish(config.topic)
-        return await self._change(
-            config.name, state, RecurrenceChange(expected_version=version, put=config)
-        )
+        found = self._catalog_service.topic_to_publish(config.topic)
+        with self._expiry.publishing(found, self._serving.now_ms):
+            return await self._change(
+                config.name, state, RecurrenceChange(expected_version=version, put=config)
+            )
 
     async def set_paused(self, topic: str, name: str, *, is_paused: bool) -> int:
         """See RecurrencePort."""
         full = _full_name(topic, name)
+        if not is_paused and self._get(full).is_paused:
+            await self._catalog_service.settle_topic(topic)
         await self._prepare(full)
         state = self._get(full)
         if bool(state.is_paused) == is_paused:

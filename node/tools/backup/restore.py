@@ -401,7 +401,7 @@ class _Writer:
         """Have all that is pending wait, or not."""
         catalog = self._shard.views.catalog
         found = catalog.find_topic(DISPATCH_TOPIC)
-        topic = found or Topic(catalog.next_topic_id, DISPATCH_TOPIC, 1, internal=True)
+        topic = found or Topic(catalog.next_internal_id, DISPATCH_TOPIC, 1, internal=True)
         changed = replace(topic, is_paused=is_paused, version=self._shard.log.end_offset)
         change = ConfigChange(put_topic=changed.config())
         self.append(RecordBatch(build_blob(Kind.CONFIG, change.SerializeToString())))

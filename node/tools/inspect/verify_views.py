@@ -8,7 +8,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
-from hourwheel.types import topic_of
+from hourwheel.types import TOPIC_ID_MAX, topic_of
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.indexes import (
     TOMBSTONES,
@@ -121,7 +121,9 @@ def verify_queues(
                 f"group {ack.group_id} has resolved position {last - 1} of queue"
                 f" {ack.topic_queue:08x}, which ends at {ends.get(ack.topic_queue, 0)}",
             )
-    is_whole = manifest.next_topic_id <= len(manifest.topics) + 1  # no topic was ever deleted
+    own_count = TOPIC_ID_MAX - (manifest.next_internal_topic_id or TOPIC_ID_MAX)
+    # No topic was ever deleted.
+    is_whole = manifest.next_topic_id + own_count <= len(manifest.topics) + 1
     released = sum(ends.values())
     if is_whole and released != manifest.cursor.released_count:
         report.damaged(

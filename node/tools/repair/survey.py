@@ -222,13 +222,7 @@ class _Look:
         if not len(missing):
             return NO_UNITS
         manifest = self._manifest
-        catalog = Catalog(
-            manifest.topics,
-            manifest.groups,
-            manifest.subscriptions,
-            next_topic_id=manifest.next_topic_id,
-            next_group_id=manifest.next_group_id,
-        )
+        catalog = Catalog.from_manifest(manifest)
         parts = [NO_UNITS]
         for batch in self._log.batches(self._manifest.applied_offset):
             header = batch.header

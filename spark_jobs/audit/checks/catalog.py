@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import QUEUE_BITS, TOPIC_ID_MAX
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.scan import Blob
 from spark_jobs.logs.replica import ERROR
@@ -76,21 +76,28 @@ class Timeline:
     def lives(self) -> tuple[U64, U64]:
         """(born, died): offsets by topic id, as arrays over ids 0 .. the highest and one more.
 
-        The last one stands for all numbers that no topic has.
+        Of topics that messages are published to: numbers of the cluster's own are from the top.
+        The last one stands for all numbers that no such topic has.
         """
-        count = max(self.topics, default=0) + 2
+        count = self._count
         born = np.full(count, FOREVER if self.is_whole else 0, np.uint64)
         died = np.full(count, FOREVER, np.uint64)
         for topic_id, life in self.topics.items():
-            born[topic_id], died[topic_id] = life
+            if topic_id < count - 1:
+                born[topic_id], died[topic_id] = life
         return born, died
 
     def genes(self) -> NDArray[np.uint32]:
         """uint32: numbers of `gene_specs` by topic id, as `lives`."""
-        found = np.zeros(max(self.topics, default=0) + 2, np.uint32)
+        found = np.zeros(self._count, np.uint32)
         for topic_id, spec in self.gene_specs.items():
-            found[topic_id] = spec.number
+            if topic_id < len(found) - 1:
+                found[topic_id] = spec.number
         return found
+
+    @property
+    def _count(self) -> int:
+        return max(self.topics.keys() - self.internal, default=0) + 2
 
     def group_at(self, group_id: int, offset: int) -> Group | None:
         """A group as a record at `offset` sees it."""
@@ -164,17 +171,20 @@ def _copied(catalog: Catalog) -> Catalog:
         [one.config() for one in catalog.subscriptions()],
         next_topic_id=catalog.next_topic_id,
         next_group_id=catalog.next_group_id,
+        control_revision=catalog.control_revision,
+        next_internal_topic_id=catalog.next_internal_id if catalog.is_controlled else 0,
     )
 
 
 def _catalog_of(manifest: Checkpoint | None, configs: list[Blob]) -> Catalog:
     if manifest is None:
         return Catalog()
-    made = set()
+    made, is_controlled = set(), manifest.control_revision > 0
     for blob in configs:  # what the log itself makes was not there before
         with suppress(DecodeError):  # told by `build_timeline`
             change = ConfigChange.FromString(blob.raw)
             made.add((change.WhichOneof("change"), _number(change)))
+            is_controlled &= not change.adopt_control_state
     topics = [one for one in manifest.topics if ("put_topic", one.topic_id) not in made]
     groups = [one for one in manifest.groups if ("put_group", one.group_id) not in made]
     ids = {one.topic_id for one in topics}
@@ -184,12 +194,16 @@ def _catalog_of(manifest: Checkpoint | None, configs: list[Blob]) -> Catalog:
         for one in manifest.subscriptions
         if {one.topic_id, one.retry_topic_id} <= ids and one.group_id in group_ids
     ]
+    top = (manifest.next_internal_topic_id or TOPIC_ID_MAX) + 1
     return Catalog(
         topics,
         groups,
         subscriptions,
-        next_topic_id=max(ids, default=0) + 1,
+        next_topic_id=max((one for one in ids if one < top), default=0) + 1,
         next_group_id=max(group_ids, default=0) + 1,
+        control_revision=int(is_controlled),  # of which state, nobody knows any more
+        next_internal_topic_id=min((one for one in ids if one >= top), default=TOPIC_ID_MAX + 1)
+        - 1,
     )
 
 

@@ -11,14 +11,17 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import ID_DTYPE
+from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
 from node.broker.engine import EngineConfig
 from node.catalog import name_expiry
 from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import PublishedBatchResult
+from node.contracts.transactions import PreparedPart, Preparing
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from timewheel.range_scan import RangeScan
 
 IDLE_MS = 1_000_000
+HORIZON_MS = EngineConfig().horizon_ms
 DEFAULTS = DefaultsConfig(topic_idle_ms=IDLE_MS)
 
 
@@ -116,6 +119,40 @@ async def test_topic_with_a_message_that_is_pending_is_looked_for_again_when_tha
         world.advance(10 * IDLE_MS)
         await rounds(world)
         assert (names(world), len(scans)) == ([], 1)
+
+
+async def test_topic_of_an_open_transaction_stays_until_that_is_decided(tmp_path: Path) -> None:
+    """Its messages are in no wheel yet: a commit would find no topic for them."""
+    async with configured(tmp_path) as world:
+        part = PreparedPart("orders", [world.now_ms + 5_000], (b"x",), (b"",), (0,), (0,))
+        preparing = Preparing("tills", (part,), (), bytes(16), 60_000, 2, 100 * IDLE_MS)
+        prepared = await within(world.engine.transactions.prepare(preparing))
+        world.advance(IDLE_MS)
+        for _ in range(3):
+            await rounds(world)
+        assert names(world) == ["orders"]
+        of = prepared.transaction_id
+        await within(world.engine.transactions.end_transaction(of, (), is_commit=False))
+        for _ in range(3):
+            await rounds(world)
+        assert names(world) == []
+
+
+async def test_topic_to_which_a_recurrence_publishes_stays(tmp_path: Path) -> None:
+    """Also where the next occurrence is beyond the horizon, and so not in the wheel."""
+    async with configured(tmp_path) as world:
+        start_ms = world.now_ms + HORIZON_MS + 100 * IDLE_MS
+        config = RecurrenceConfig(topic="orders", every_ms=10_000, start_ms=start_ms)
+        await within(world.engine.recurring.put(config, "report", None))
+        await empty_topic(world, "orders2")
+        world.advance(IDLE_MS)
+        for _ in range(3):
+            await rounds(world)
+        assert names(world) == ["orders"]
+        await within(world.engine.recurring.delete("orders", "report"))
+        for _ in range(3):
+            await rounds(world)
+        assert names(world) == []
 
 
 @pytest.mark.parametrize("kept_by", ["made", "asked for later", "subscription", "group"])

@@ -56,6 +56,9 @@ class FakeControl:
         if self.error is not None:
             raise self.error
 
+    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
+        raise AssertionError(f"nothing is proposed here: {command}")
+
     async def stop(self) -> None:
         self.is_stopped = True
 

@@ -82,6 +82,8 @@ def test_no_field_of_the_manifest_is_left_out_when_there_is_something_to_say() -
     world.commit()
     world.reschedule([world.shard.views.next_sequence - 1], [world.now_ms + 5_000])
     world.recur("orders\nnightly", "put")
+    adopt = ConfigChange(adopt_control_state=True, control_revision=1)
+    world.mastership.configure(adopt, world.now_ms, None)
     world.commit()
     with ExitStack() as few:
         for place in ("storage.views.transactions", "chaos.log_parts.deals"):

@@ -27,21 +27,33 @@ def lived() -> StateWorld:
     return world
 
 
-def test_names_and_permissions_are_taken_over_and_nodes_are_not() -> None:
+def test_permissions_are_taken_over_and_nodes_are_not() -> None:
     world = lived()
     before = world.state
     after = founded(before, NEW, MEMBERS, 2)
     after.check()
     assert decode_state(encode_state(after)) == after
-    assert (after.access, after.topics, after.groups) == (
-        *(before.access, before.topics, before.groups),
-    )
-    assert after.next_topic_id == before.next_topic_id
+    assert after.access == before.access
+    assert (after.next_topic_id, after.revision) == (before.next_topic_id, before.revision + 1)
     assert (after.cluster_id, after.min_in_sync, after.nodes) == (NEW, 2, {})
     shard = after.shards[0]
     assert (shard.epoch, shard.master, shard.replicas) == (0, None, (A, B, C))
     assert after.membership.generation == FIRST_GENERATION
     assert after.membership.members == MEMBERS
+
+
+def test_topics_come_from_the_log_that_comes_along() -> None:
+    """It may end before a topic of this state was made, or before one was deleted."""
+    world = lived()
+    piece = pb.ImportCatalogCommand(topics=[pb.ObjectData(name="orders", object_id=9)])
+    piece.epoch, piece.is_last = 1, True
+    world.ok(import_catalog=piece)
+    world.state = founded(world.state, NEW, MEMBERS, 2)
+    assert (world.state.topics, world.state.groups) == ({}, {})
+    again = pb.ImportCatalogCommand(topics=[pb.ObjectData(name="bills", object_id=4)], is_last=True)
+    world.ok(import_catalog=again)
+    assert list(world.state.topics) == ["bills"]
+    assert world.state.next_topic_id == 10, "no number is given out twice"
 
 
 def test_new_cluster_registers_and_elects() -> None:

@@ -59,7 +59,7 @@ class Background:
         if self._loop.time() < self._not_before_s or self._settling is not None:
             return
         with self._planning:
-            if not self.maintenance.settle():
+            if not self.maintenance.settle(self._now_ms()):
                 self._settling = self._loop.call_soon(self._settle_on)
                 return
             job = self._plan(save=self._is_save_requested)

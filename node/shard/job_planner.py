@@ -219,14 +219,14 @@ class Maintenance:
             or self.unsaved_bytes >= 6 * config.memtable_span_bytes_max
         )
 
-    def settle(self) -> bool:
+    def settle(self, now_ms: int) -> bool:
         """Prepare the next plan a little; whether to go on now, or to call again in another turn.
 
         Of ten thousand queues that have changed each costs tens of microseconds, and of cancelled
         messages each page some milliseconds.
         """
-        sweeps = (self._tombstone_sweep, self._moved_sweep, self._dedup_sweep)
-        if any(sweep.step() for sweep in sweeps):
+        sweeps = (self._tombstone_sweep, self._moved_sweep)
+        if any(sweep.step() for sweep in sweeps) or self._dedup_sweep.step(now_ms):
             return False
         self._settlings += 1
         is_enough = self._settlings >= _SETTLINGS_MAX  # where they change as fast as that

@@ -416,7 +416,7 @@ class SimNode:
         try:
             force = self.is_save_asked or random.random() < 0.2
             self.is_save_asked = False
-            while not self.maintenance.settle():
+            while not self.maintenance.settle(self.cluster_ms()):
                 pass
             self.job = self.maintenance.plan(self.cluster_ms(), force_checkpoint=force)
         except errors.DiskFull:

@@ -371,7 +371,7 @@ class ShardWorld(ShardProposals):
         """Begin the next job, if one is due, or a checkpoint."""
         if self.job is None:
             self.remove()
-            while not self.maintenance.settle():
+            while not self.maintenance.settle(self.now_ms):
                 pass
             with suppress(errors.DiskFull):
                 self.job = self.maintenance.plan(self.now_ms, force_checkpoint=save)

@@ -144,12 +144,14 @@ class OccurrencePlanner:
             return None
         return max(self._due[0][0], self._not_before_ms)
 
-    def close(self, _error: HourwheelError) -> None:
-        """The mastership is over."""
+    def close(self, error: HourwheelError) -> None:
+        """The mastership is over: who waits hears why."""
         self._is_over = True
         self._due, self._unseen = [], []
         for future in self._in_flight.values():
-            future.cancel()
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # of most of them nobody waits
         self._in_flight = {}
 
     @property
@@ -346,9 +348,11 @@ class OccurrencePlanner:
         is_waiting = (state.after_ms, state.sequence) > self._views.cursor.key
         if state.after_ms >= late_ms or state.missed == MISSED_ALL or not is_waiting:
             return
+        numbers = np.array([state.sequence], np.uint64)
+        if self._views.moved.find(numbers).are_moved[0]:
+            return  # a user has said when it is to come
         if state.missed == MISSED_LAST and not self._has_later(name, state, now_ms):
             return
-        numbers = np.array([state.sequence], np.uint64)
         epoch = int(self._views.epochs_of(numbers)[0])
         self._late.append((self._mastership.shard.shard_id, epoch, state.sequence, state.after_ms))
 

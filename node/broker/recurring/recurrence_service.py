@@ -110,11 +110,14 @@ class RecurrenceService:
     async def _change(self, name: str, state: State | None, change: RecurrenceChange) -> int:
         """Carry out a change; the version that the recurrence has then."""
         offset = 0
-        rows = self._to_take_back(state)
 
         def append(now_ms: int, who: Any) -> None:
             nonlocal offset
             offset = self._shard.log.end_offset
+            rows = self._to_take_back(state)
+            if change.HasField("put"):
+                # What is due was to be seen, and what follows is computed from now: it stays.
+                rows = rows[self._current_due_ms(rows) > now_ms]
             self._mastership.recur(change, rows, now_ms, who)
 
         done: asyncio.Future[bool] = self._serving.propose(append)
@@ -133,6 +136,11 @@ class RecurrenceService:
         rows["due_ms"], rows["sequence"] = state.after_ms, state.sequence
         rows["epoch"] = self._epoch_of(state.sequence)
         return rows
+
+    def _current_due_ms(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """int64[n]: when the messages of CANCEL_ROW[n] are due, wherever they were moved."""
+        moved = self._shard.views.moved.find(np.ascontiguousarray(rows["sequence"]))
+        return np.where(moved.are_moved, moved.due_ms, rows["due_ms"])
 
     def _epoch_of(self, sequence: int) -> int:
         return int(self._shard.views.epochs_of(np.array([sequence], np.uint64))[0])

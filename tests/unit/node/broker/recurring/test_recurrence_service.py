@@ -1,15 +1,21 @@
 """Recurrences through an engine: what is published when, across changes and masterships."""
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hourwheel import errors, limits
 from hourwheel.formats import meta as metas
+from hourwheel.formats.message_id import parse_many
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
+from hourwheel.types import DISPATCH_TOPIC
+from node.broker.recurring.occurrence_planner import OccurrencePlanner
 from node.broker.recurring.occurrence_times import MISSED_ALL, MISSED_LAST, MISSED_NONE
+from node.contracts.broker import CatalogUpdate
 from tests.support.stepped_engine import START_MS, SteppedEngine
 
 EVERY_MS = 10_000
@@ -125,6 +131,79 @@ def test_change_takes_back_what_lies_ahead() -> None:
         put(engine, every(7_000), expected_version=version)
         engine.advance(20_000)
         assert received(engine) == [(8_000, "report", "0"), (15_000, "report", "1")]
+
+
+def hold_back(engine: SteppedEngine, *, is_paused: bool) -> None:
+    """Have nothing dispatched, or all that has become due."""
+    call(engine, engine.engine.update_topic(DISPATCH_TOPIC, CatalogUpdate(is_paused=is_paused)))
+
+
+def move(engine: SteppedEngine, name: str, due_ms: int) -> None:
+    """Reschedule the last occurrence of a recurrence to an instant since the start."""
+    ids = parse_many([engine.engine.recurring.get("orders", name).last_message_id])
+    times_ms = np.array([START_MS + due_ms], np.int64)
+    call(engine, engine.engine.reschedule(ids, times_ms, are_delays=False))
+
+
+def planner_of(engine: SteppedEngine) -> OccurrencePlanner:
+    """Another one than that which the engine has."""
+    service = engine.service
+    return OccurrencePlanner(
+        *(service, service.publishing, service.catalog_service),
+        horizon_ms=1 << 40,
+        monotonic_ms=lambda: 0.0,
+    )
+
+
+def test_change_leaves_what_is_due_already_as_it_is() -> None:
+    with SteppedEngine() as engine:
+        for name in ("due", "late", "moved"):
+            put(engine, every(), name)
+        move(engine, "late", 18_000)
+        move(engine, "moved", 1_000)
+        hold_back(engine, is_paused=True)
+        engine.advance(EVERY_MS + 3_000)
+        for name in ("due", "late", "moved"):
+            put(engine, every(7_000), name)
+        hold_back(engine, is_paused=False)
+        engine.advance(6_999)
+        assert received(engine) == [(1_000, "moved", "0"), (10_000, "due", "0")]
+        engine.advance(1)
+        assert received(engine) == [(20_000, name, "0") for name in ("due", "late", "moved")]
+
+
+def test_takeover_leaves_what_was_moved_as_it_is() -> None:
+    with SteppedEngine() as engine:
+        for name, missed in (("none", MISSED_NONE), ("last", MISSED_LAST), ("gone", MISSED_NONE)):
+            put(engine, every(missed=missed, count_max=2), name)
+        later_ms = EVERY_MS + 3 * limits.RECURRENCE_MISSED_MS
+        for name in ("none", "last"):
+            move(engine, name, later_ms)
+        engine.step_down()
+        engine.settle()
+        engine.advance(EVERY_MS + 2 * limits.RECURRENCE_MISSED_MS)
+        engine.become_master()
+        engine.settle()
+        engine.advance(later_ms)
+        found = received(engine)
+        assert [name for due_ms, name, _ in found if due_ms == later_ms] == ["last", "none"]
+        assert (EVERY_MS, "gone", "0") not in found
+
+
+def test_change_that_waits_hears_that_the_mastership_is_over() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every())
+        planner = planner_of(engine)
+
+        async def wait() -> None:
+            planner.hold("orders\nreport")
+            waiting = asyncio.ensure_future(planner.settle("orders\nreport"))
+            await asyncio.sleep(0)
+            planner.close(errors.NotMaster("another node is"))
+            await waiting
+
+        with pytest.raises(errors.NotMaster):
+            engine.call(wait())
 
 
 def test_delete_takes_back_what_lies_ahead_and_it_may_come_again() -> None:

@@ -13,7 +13,6 @@ taken back first.
 import asyncio
 import heapq
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -56,7 +55,8 @@ _RETRY_MS: Final = 1_000
 """Before planning is tried again where nothing is accepted."""
 _LAST_MS_MAX: Final = 1_000.0
 """For so long a takeover may look which late occurrences are not the last ones."""
-_METAS: Final = 4_096
+_STALE_MAX: Final = 1_024
+"""Entries for what was changed or deleted, beside one of each recurrence."""
 _log = logs.get(__name__)
 
 
@@ -107,7 +107,9 @@ class OccurrencePlanner:
         """As ID_DTYPE: occurrences that no one wants late."""
         self._last_until_ms: float | None = None
         self._due: list[tuple[int, int]] = []
-        """A heap of (when to look at it, version); stale ones, too."""
+        """A heap of (when to look at it, version); stale ones, too: see `_push`."""
+        self._look_ms: dict[int, int] = {}
+        """Version -> when to look at it. There is an entry of the heap for each."""
         self._in_flight: dict[str, asyncio.Future[None]] = {}
         """Name -> done when its occurrence, or its pause, is applied."""
         self._batches = 0
@@ -120,6 +122,11 @@ class OccurrencePlanner:
     def is_ready(self) -> bool:
         """Whether it has looked at all recurrences: dispatching may begin."""
         return not self._unseen
+
+    @property
+    def look_count(self) -> int:
+        """Entries that say when to look at recurrences: not many more than there are of these."""
+        return len(self._due)
 
     async def settle(self, name: str) -> None:
         """Wait until nothing that this planner has proposed of a recurrence is under way."""
@@ -147,7 +154,7 @@ class OccurrencePlanner:
     def close(self, error: HourwheelError) -> None:
         """The mastership is over: who waits hears why."""
         self._is_over = True
-        self._due, self._unseen = [], []
+        self._due, self._look_ms, self._unseen = [], {}, []
         for future in self._in_flight.values():
             if not future.done():
                 future.set_exception(error)
@@ -176,9 +183,13 @@ class OccurrencePlanner:
             return False
         found, size, until_ms = list[Occurrence](), 0, self._monotonic_ms() + _TURN_MS
         while self._due and self._due[0][0] <= now_ms and len(found) < _BATCH_COUNT_MAX:
-            _, version = heapq.heappop(self._due)
-            one = self._plan(version, now_ms)
+            look_ms, version = heapq.heappop(self._due)
+            one: Occurrence | None = None
+            if self._look_ms.get(version) == look_ms:
+                del self._look_ms[version]
+                one = self._plan(version, now_ms)
             if one is not None:
+                self._in_flight[one.name] = asyncio.get_running_loop().create_future()
                 found.append(one)
                 size += len(one.body) + len(one.meta)
             if size > _BATCH_BYTES_MAX or self._monotonic_ms() > until_ms:
@@ -205,8 +216,6 @@ class OccurrencePlanner:
             )
         )
         self._batches += 1
-        for one in occurrences:
-            self._in_flight[one.name] = asyncio.get_running_loop().create_future()
         who = _Batch(self, occurrences)
         self._mastership.publish(batch, batch.due_ms, batch.topic_queue, now_ms, who)
 
@@ -229,7 +238,21 @@ class OccurrencePlanner:
         """As it is now: it may have been changed while something of it was under way."""
         state = self._views.recurrences.find(name)
         if state is not None and state.has_more and not self._is_over:
-            heapq.heappush(self._due, (at_ms, state.version))
+            self._push(state.version, at_ms)
+
+    def _push(self, version: int, at_ms: int) -> None:
+        """Look at a recurrence then, and not when it was said before."""
+        self._look_ms[version] = at_ms
+        heapq.heappush(self._due, (at_ms, version))
+        recurrences = self._views.recurrences
+        if self.look_count > 2 * len(recurrences) + _STALE_MAX:
+            kept = {
+                one: look_ms
+                for one, look_ms in self._look_ms.items()
+                if recurrences.find_name(one) is not None
+            }
+            self._look_ms, self._due = kept, [(look_ms, one) for one, look_ms in kept.items()]
+            heapq.heapify(self._due)
 
     def _let_go(self, name: str) -> None:
         future = self._in_flight.pop(name, None)
@@ -245,23 +268,23 @@ class OccurrencePlanner:
         if name is None or state is None or not state.has_more or name in self._in_flight:
             return None
         if state.sequence != NO_SEQUENCE and state.after_ms > now_ms:
-            heapq.heappush(self._due, (state.after_ms, version))
+            self._push(version, state.after_ms)
             return None
-        config = _config(self._views.recurrences.definition(name))
+        config = RecurrenceConfig.FromString(self._views.recurrences.definition(name))
         topic = self._views.catalog.find_topic(config.topic)
         if topic is None:
             self._pause(name, version, now_ms)
             return None
         if topic.is_paused or self._catalog_service.is_deleting(topic.topic_id):
             # (What came behind its deletion would be lost. When that is known, it is clear.)
-            heapq.heappush(self._due, (now_ms + _RETRY_MS, version))
+            self._push(version, now_ms + _RETRY_MS)
             return None
         try:
             schedule = schedule_of(config)
         except errors.InvalidRecurrence as error:
             # Another master could compute it: this one's time zones are older.
             _log.warning("recurrence_unreadable", recurrence=name, error=str(error))
-            heapq.heappush(self._due, (now_ms + 60 * _RETRY_MS, version))
+            self._push(version, now_ms + 60 * _RETRY_MS)
             return None
         return self._occurrence(name, state, config, topic, schedule, now_ms)
 
@@ -281,7 +304,7 @@ class OccurrencePlanner:
         if due_ms is None:
             return None
         if due_ms > now_ms + self._horizon_ms:
-            heapq.heappush(self._due, (due_ms - self._horizon_ms, state.version))
+            self._push(state.version, due_ms - self._horizon_ms)
             return None
         meta = meta_of(config.meta, name.partition("\n")[2], state.next_index)
         raw = metas.encode(meta)
@@ -338,7 +361,7 @@ class OccurrencePlanner:
             return
         if state.has_more:
             at_ms = state.after_ms if state.sequence != NO_SEQUENCE else 0
-            heapq.heappush(self._due, (at_ms, version))
+            self._push(version, at_ms)
         if state.sequence != NO_SEQUENCE:
             self._see_late(name, state, now_ms)
 
@@ -361,16 +384,12 @@ class OccurrencePlanner:
         if not state.has_more or self._monotonic_ms() > (self._last_until_ms or 0.0):
             return False
         try:
-            schedule = schedule_of(_config(self._views.recurrences.definition(name)))
+            definition = self._views.recurrences.definition(name)
+            schedule = schedule_of(RecurrenceConfig.FromString(definition))
         except errors.InvalidRecurrence:
             return False
         next_ms = schedule.after(state.after_ms)
         return next_ms is not None and next_ms <= now_ms
-
-
-@lru_cache(_METAS)
-def _config(definition: bytes) -> RecurrenceConfig:
-    return RecurrenceConfig.FromString(definition)
 
 
 def meta_of(raw: bytes, name: str, index: int) -> MessageMeta:

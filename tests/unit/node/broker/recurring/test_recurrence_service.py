@@ -206,6 +206,24 @@ def test_change_that_waits_hears_that_the_mastership_is_over() -> None:
             engine.call(wait())
 
 
+def test_what_is_to_be_looked_at_does_not_grow_and_comes_once() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every())
+        planner = planner_of(engine)
+
+        async def turn() -> bool:
+            for _ in range(3_000):  # as changes that fail
+                planner.let_go("orders\nreport")
+            return planner.turn(engine.now_ms)
+
+        engine.call(turn())
+        assert planner.look_count < 2_000
+        engine.now_ms += EVERY_MS
+        before = engine.mastership.next_sequence
+        assert engine.call(turn())
+        assert engine.mastership.next_sequence == before + 1
+
+
 def test_delete_takes_back_what_lies_ahead_and_it_may_come_again() -> None:
     with SteppedEngine() as engine:
         put(engine, every())

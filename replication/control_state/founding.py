@@ -7,6 +7,12 @@
 Who was registered, who was master and which nodes voted is of the former life, and stays there.
 So do topics and groups: the log that comes along has them as of its own end, which may be another
 moment than this state's. They are imported from it again, with their ids.
+
+Of several members only the first by id is in sync, for it alone is known to have what was restored:
+it takes the state over. One that was not restored must not become master. Each of the others joins
+as any follower does, at once where its log is the same, and nothing is committed before
+`min_in_sync` are there.
+
 Generation 1, and not 0: a node that knows nothing of it is told, by those of a later generation
 (replication/raft/generations.py), where one of generation 0 would begin a log without all this.
 """
@@ -37,7 +43,7 @@ def founded(
     Args:
         state: whose users, grants and quotas it takes over.
         cluster_id: 16 bytes.
-        members: who votes, and has a replica.
+        members: who votes, and has a replica. The first by id is in sync.
         min_in_sync: at most as many as members.
     """
     errors.invariant(1 <= min_in_sync <= len(members), "so many nodes are there")
@@ -57,7 +63,7 @@ def _begun(
     min_in_sync: int,
     membership: Membership,
 ) -> ControlState:
-    isr = tuple(Member(one, b"") for one in node_ids)
+    isr = (Member(node_ids[0], b""),)
     replicas = tuple(node_ids) if membership.members else ()
     shards = {
         number: ShardInfo(ShardId(number), Epoch(0), None, isr, 1, replicas=replicas)

@@ -6,7 +6,7 @@ from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
 from replication.control_state.founding import FIRST_GENERATION, founded, left_alone
-from replication.control_state.state import CODEC_VERSION, decode_state, encode_state
+from replication.control_state.state import CODEC_VERSION, Member, decode_state, encode_state
 from tests.support.control_commands import StateWorld, boot, register
 
 NEW = b"n" * 16
@@ -62,11 +62,21 @@ def test_new_cluster_registers_and_elects() -> None:
     seen = pb.SeenEpoch(epoch=1_005, master_node_id="x")
     for number, node in enumerate(MEMBERS, 1):
         world.ok(register_node=register(node, boot(number), seen=[seen]))
+    # Whether the others were restored as well nobody knows.
+    assert world.state.shards[0].isr == (Member(A, boot(1)),)
+    for number, node in ((2, B), (3, C)):
+        command = pb.ElectMasterCommand(master_node_id=node, master_boot_id=boot(number))
+        assert "not in sync" in world.do(elect_master=command).reason
     elected = world.ok(
-        elect_master=pb.ElectMasterCommand(master_node_id="b", master_boot_id=boot(2))
+        elect_master=pb.ElectMasterCommand(master_node_id="a", master_boot_id=boot(1))
     )
     assert elected.epoch == 1_006
-    assert len(world.state.shards[0].isr) == 3
+    shard = world.state.shards[0]
+    both = [pb.IsrMember(node_id=one, boot_id=boot(at)) for at, one in ((1, A), (2, B))]
+    world.ok(
+        change_isr=pb.ChangeIsrCommand(epoch=shard.epoch, expected_version=shard.version, isr=both)
+    )
+    assert world.state.shards[0].isr_node_ids == {A, B}
 
 
 def test_node_alone_has_no_members() -> None:

@@ -187,15 +187,10 @@ class ClusterControl:
         config, cluster = self._config, self._config.cluster
         nodes = cluster_nodes(cluster.nodes)
         me = config.node.id
-        directory = config.node.data_directory / CONTROL
-        try:
-            directory.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            fail(error, "make folder", str(directory))
         return ControlConfig(
             node_id=me,
             cluster_id=self._cluster_id.hex(),
-            directory=str(directory),
+            directory=str(config.node.data_directory / CONTROL),
             socket_path=str(socket_path),
             listen=cluster.control_listen or nodes[me].control,
             peers={node: one.control for node, one in nodes.items() if node != me},
@@ -234,7 +229,15 @@ class ClusterControl:
             Unavailable: it does not.
             ConfigError: it cannot start; why is in its own lines of the log.
             DiskFull: it cannot start, for want of room.
+            DiskFailed: its folder cannot be made.
         """
+        # Not before: where the folder is, the directory is a cluster's, and this start may be
+        # refused until here.
+        directory = self._config.node.data_directory / CONTROL
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            fail(error, "make folder", str(directory))
         self._process.config = replace(self._process.config, joins=self._begins_later())
         await self._process.start()
         self._is_started = True

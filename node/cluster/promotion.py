@@ -14,7 +14,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.types import NodeId
 from node.cluster.restored_control import begin_alone
-from node.shard.node_meta import CONTROL, CONTROL_ALONE, is_promoted
+from node.shard.node_meta import CONTROL, CONTROL_ALONE, is_of_cluster, is_promoted
 from node.shard.snapshot_files import remove_tree
 from replication.control_state.founding import FIRST_GENERATION, founded
 from replication.control_state.state import ControlState, encode_state
@@ -50,7 +50,7 @@ def promote(
     if is_promoted(disk):
         finish_promotion(disk)
         return None
-    if disk.exists(CONTROL):
+    if is_of_cluster(disk):
         raise errors.FailedPrecondition("the directory belongs to a node of a cluster already")
     begin_alone(disk, identity, node_id)
     journal = ControlJournal.open(disk, CONTROL_ALONE, identity, node_id)
@@ -61,6 +61,7 @@ def promote(
     begin_generation(
         disk, identity, node_id, FIRST_GENERATION, encode_state(first), directory=_MADE
     )
+    remove_tree(disk, CONTROL)  # an empty one
     disk.rename(_MADE, CONTROL)
     disk.sync_dir("")
     finish_promotion(disk)

@@ -63,7 +63,7 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
                 file=NODE_META,
                 cluster_id=meta.cluster_id.hex(),
             )
-        if cluster_id is None and disk.exists(CONTROL):
+        if cluster_id is None and is_of_cluster(disk):
             raise errors.ForeignDirectory(
                 "the directory belongs to a node of a cluster, and cluster.nodes is empty: start "
                 "it with its cluster's configuration",
@@ -88,6 +88,15 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
     header = pack_file_header(FileType.NODE, Identity(cluster_id, 0))
     atomic_file.write(disk, NODE_META, header, node_id.encode())
     return NodeMeta(cluster_id, node_id, is_new=True)
+
+
+def is_of_cluster(disk: Disk) -> bool:
+    """Whether the directory is a cluster node's, also of one that waits to be told of its cluster.
+
+    An empty folder beside the control state of a node alone is what a cluster's start left behind
+    that was refused just for that.
+    """
+    return disk.exists(CONTROL) and bool(disk.list(CONTROL) or not disk.exists(CONTROL_ALONE))
 
 
 def is_promoted(disk: Disk) -> bool:

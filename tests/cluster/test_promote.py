@@ -8,10 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
 from hourwheel.outcomes import RescheduleOutcome
 from hourwheel.types import NodeId
 from node.config.checks import cluster_nodes
+from node.process.app import Node
 from node.shard.node_meta import CONTROL
 from node.tools.local_cluster.nodes import LocalCluster, LocalNode, toml_of
 from tests.support.audit_runs import errors_of, run_audit
@@ -131,6 +134,9 @@ async def test_node_alone_grows_into_three_and_is_not_needed_any_more(tmp_path: 
 
     first = rewrite(files[0], id=cluster_id)
     others = [rewrite(one, id=cluster_id, join=True) for one in files[1:]]
+    with pytest.raises(errors.ForeignDirectory, match="members promote"):
+        await Node(first.config).start()
+    assert not (first.config.node.data_directory / CONTROL).exists()
     code, said = await promote(files[0])
     assert (code, "with 1 users and 1 grants" in said) == (0, True), said
     code, said = await promote(files[0])

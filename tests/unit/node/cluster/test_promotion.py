@@ -76,11 +76,27 @@ def test_users_of_a_restore_before_the_first_start_are_taken_along() -> None:
 def test_directory_of_a_cluster_is_refused() -> None:
     disk = SimulatedDisk()
     identity = lived(disk)
+    disk.make_dir(CONTROL)  # of a node that waits to be told of its cluster
+    for _ in range(2):
+        with pytest.raises(errors.FailedPrecondition, match="belongs to a node of a cluster"):
+            promote(disk, identity, ME, ADDRESS)
+        with pytest.raises(errors.ForeignDirectory, match=r"cluster\.nodes is empty"):
+            open_node_meta(disk, ME)
+        finish_promotion(disk)
+        assert disk.exists(CONTROL)
+        RaftJournal.open(disk, CONTROL, identity, ME)
+
+
+def test_empty_folder_that_a_refused_start_has_left_is_in_nobodys_way() -> None:
+    disk = SimulatedDisk()
+    identity = lived(disk, "alice")
     disk.make_dir(CONTROL)
-    with pytest.raises(errors.FailedPrecondition, match="belongs to a node of a cluster"):
-        promote(disk, identity, ME, ADDRESS)
-    finish_promotion(disk)
-    assert disk.exists(CONTROL)
+    with pytest.raises(errors.ForeignDirectory, match="members promote"):
+        open_node_meta(disk, ME, identity.cluster_id)
+    open_node_meta(disk, ME)
+    promote(disk, identity, ME, ADDRESS)
+    assert set(begun(disk, identity).access.users) == {"alice"}
+    open_node_meta(disk, ME, identity.cluster_id)
 
 
 def test_without_room_the_node_stays_alone() -> None:

@@ -108,7 +108,10 @@ class World:
             return {}
         raw = plausible_request(method.input_type, plausible)
         answer = (await self.answer(method, raw))[1]
-        return {} if answer is None else {"page_token": answer.next_page_token}
+        token = b"" if answer is None else answer.next_page_token
+        if isinstance(token, str):
+            token = token.encode()
+        return {} if answer is None else {"page_token": token}
 
     async def taken(self, topic: str, group: str = "orders") -> consumer_pb2.ReceivedMessage:
         """A message of this topic that was just published, and is leased."""

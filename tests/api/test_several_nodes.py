@@ -96,9 +96,14 @@ async def test_connection_is_waited_for_less_when_the_node_was_gone(
     waited: dict[str, list[float | None]] = {node.address: [] for node in cluster.nodes}
 
     async def wait_until_ready(
-        one: Connection, timeout_ms: float | None, *, is_patient: bool
+        one: Connection,
+        timeout_ms: float | None,
+        *,
+        is_patient: bool,
+        ends_without_tls: bool,
     ) -> bool:
         assert not is_patient
+        assert ends_without_tls
         waited[one.address].append(timeout_ms)
         clock.pass_ms(timeout_ms or 0.0)
         return False

@@ -18,7 +18,7 @@ VALUES: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
 GUIDES: Final = tuple(path for path in tree.files_named(".md") if path.startswith("docs/guides/"))
 BACKUP: Final = "docs/guides/backup.md"
 ACCESS: Final = "docs/guides/access.md"
-UNTIL_ENDED: Final = {"cluster", "node"}
+UNTIL_ENDED: Final = {"cluster", "node", "worker"}
 """Commands that run until they are ended."""
 
 

@@ -116,7 +116,7 @@ def test_each_metric_is_on_a_dashboard_or_in_an_alert() -> None:
         "hourwheel_recurrences",
         "hourwheel_dedup_rejected_messages_total",
         "hourwheel_dedup_kept_messages_total",
-        "hourwheel_dedup_replaced_messages_total",
+        *("hourwheel_dedup_replaced_messages_total", "hourwheel_consumer_blocked_messages"),
         *("hourwheel_topics_expired_total", "hourwheel_subscriptions", "hourwheel_role"),
         *("hourwheel_checkpoints_total", "hourwheel_checkpoint_age_seconds"),
         *("hourwheel_damaged_messages_fetched_total", "hourwheel_scrub_passes_total"),

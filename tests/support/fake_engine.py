@@ -112,7 +112,7 @@ class FakeEngine:
     is_closed: bool = False
     leases: int = 0
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
-    transactions: FakeTransactions = field(default_factory=FakeTransactions)
+    prepared: FakeTransactions = field(default_factory=FakeTransactions)
     expected_gene: GeneSpec | None = None
 
     async def _begin(self, name: str, what: object) -> None:
@@ -422,6 +422,10 @@ class FakeEngine:
     async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
         await self._begin("history", (of, topic, token))
         return self.history_page
+
+    @property
+    def transactions(self) -> FakeTransactions:
+        return self.prepared
 
     @property
     def recurring(self) -> FakeRecurring:

@@ -38,11 +38,11 @@ class Recurring:
                 bytes=len(request.body),
                 bytes_max=body_bytes_max,
             )
+        if request.missed not in wire.MissedPolicy.values():
+            raise errors.InvalidRecurrence("no such policy", field="missed")
         config = _config_of(request.times)
         config.topic, config.body = request.topic, request.body
         config.missed = request.missed or wire.MISSED_POLICY_ALL
-        if config.missed not in wire.MissedPolicy.values():
-            raise errors.InvalidRecurrence("no such policy", field="missed")
         if request.HasField("meta"):
             config.meta = metas.from_wire(request.meta).raw
         expected = request.expected_version if request.HasField("expected_version") else None

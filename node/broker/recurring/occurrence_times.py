@@ -27,7 +27,7 @@ MISSED_NONE: Final = 3
 _FIELDS_WITH_SECONDS: Final = 6
 _YEARS_MAX: Final = 9
 """An occurrence of an expression is looked for so far ahead: two leap days, over 2100."""
-_INSTANT_MS_MAX: Final = 253_370_764_800_000
+INSTANT_MS_MAX: Final = 253_370_764_800_000
 """The year 9999."""
 _SECOND_MS: Final = 1_000
 _MINUTE_S: Final = 60
@@ -106,7 +106,7 @@ class Schedule:
         if after_ms < start_ms:
             return start_ms
         due_ms = start_ms + ((after_ms - start_ms) // every_ms + 1) * every_ms
-        return due_ms if due_ms < _INSTANT_MS_MAX else None
+        return due_ms if due_ms < INSTANT_MS_MAX else None
 
     def _cron_after(self, after_ms: int) -> int | None:
         after = datetime.fromtimestamp(after_ms // _SECOND_MS, self._zone)
@@ -190,9 +190,9 @@ def check_times(config: RecurrenceConfig, now_ms: int) -> int:
     if is_endless:
         least_ms = limits.RECURRENCE_ENDLESS_INTERVAL_MS_MIN
     for name in ("start_ms", "end_ms"):
-        if not 0 <= getattr(config, name) <= _INSTANT_MS_MAX:
+        if not 0 <= getattr(config, name) <= INSTANT_MS_MAX:
             raise _invalid(f"{name} is no instant", name)
-    if config.every_ms > _INSTANT_MS_MAX:
+    if config.every_ms > INSTANT_MS_MAX:
         raise _invalid("the interval is too long", "every_ms")
     schedule = schedule_of(config)
     interval_ms = _least_interval_ms(config)

@@ -18,7 +18,7 @@ from hourwheel.formats.record_batch import CANCEL_ROW
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
 from node.broker.publish_service import PublishService
 from node.broker.recurring.occurrence_planner import OccurrencePlanner, meta_of
-from node.broker.recurring.occurrence_times import check_times, schedule_of
+from node.broker.recurring.occurrence_times import INSTANT_MS_MAX, check_times, schedule_of
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
@@ -53,7 +53,7 @@ class RecurrenceService:
         """See RecurrencePort."""
         config.name = _full_name(config.topic, name)
         now_ms = self._serving.now_ms()
-        if config.every_ms and not config.start_ms:
+        if 0 < config.every_ms <= INSTANT_MS_MAX and not config.start_ms:
             config.start_ms = now_ms + config.every_ms
         await asyncio.to_thread(check_times, config, now_ms)
         metas.encode(meta_of(config.meta, name, _INDEX_MAX))  # raises where there is no room
@@ -203,7 +203,7 @@ class RecurrenceService:
     async def next_times(self, config: RecurrenceConfig, count: int) -> list[int]:
         """See RecurrencePort."""
         now_ms = self._serving.now_ms()
-        if config.every_ms and not config.start_ms:
+        if 0 < config.every_ms <= INSTANT_MS_MAX and not config.start_ms:
             config.start_ms = now_ms + config.every_ms
         await asyncio.to_thread(check_times, config, now_ms)
         if config.count_max:

@@ -63,7 +63,7 @@ def test_class_when_looked_at_has_all_that_the_wire_needs(one: type[HourwheelErr
 
 def test_retriable_when_listed_are_these() -> None:
     assert {one.__name__ for one in CLASSES if one.retriable} == {
-        *("ResourceExhausted", "Overloaded", "DiskFull", "QuotaExceeded"),
+        *("ResourceExhausted", "Overloaded", "DiskFull", "QuotaExceeded", "TooManyDedupKeys"),
         *("Unavailable", "NotMaster", "ShuttingDown", "ClockUnsure", "NotFollowed"),
         *("Timeout", "LoginEnded"),
     }

@@ -85,8 +85,8 @@ async def test_single_publishes_share_a_batch_when_they_come_during_a_write(
         gate.open.set()
         answers = await within(asyncio.gather(*calls))
         assert gate.batches == [1, 1]
-        assert len({message_id for ((message_id, _),) in answers}) == 6
-        assert [due for ((_, due),) in answers[1:]] == [world.now_ms - n for n in range(5)]
+        assert len({message_id for ((message_id, *_),) in answers}) == 6
+        assert [due for ((_, due, *_),) in answers[1:]] == [world.now_ms - n for n in range(5)]
 
 
 async def test_cancels_and_acks_share_records_when_they_come_during_a_write(

@@ -46,7 +46,7 @@ class FakeMaintenance:
         self.unsaved_bytes = 0
         self.is_far_behind = False
 
-    def settle(self) -> bool:
+    def settle(self, _now_ms: float) -> bool:
         self.unsettled -= self.unsettled > 0
         return not self.unsettled
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from node.broker.small_calls import MergedProposer, RowBuffer
 from node.replica.mastership import Proposer
+from node.shard.deduplication import Published
 
 
 def futures(count: int) -> list["asyncio.Future[object]"]:
@@ -22,17 +23,19 @@ def futures(count: int) -> list["asyncio.Future[object]"]:
 
 async def test_each_caller_gets_the_result_of_its_first_message() -> None:
     first, second = futures(2)
-    MergedProposer([(first, 0, 3), (second, 3, 1)]).answer({0: "a", 3: "b"}, None)
-    assert (await first, await second) == ("a", "b")
+    results = {0: Published(1, 7, 3, 0), 3: Published(1, 10, 1, 0)}
+    MergedProposer([(first, 0, 3), (second, 3, 1)]).answer(results, None)
+    assert (await first, await second) == (results[0], results[3])
 
 
 async def test_result_that_is_an_error_is_raised_for_its_caller_alone() -> None:
     first, second = futures(2)
     refused = errors.OutOfOrderSequence("7 is next")
-    MergedProposer([(first, 0, 1), (second, 1, 1)]).answer({0: refused, 1: "b"}, None)
+    accepted = Published(1, 8, 1, 0)
+    MergedProposer([(first, 0, 1), (second, 1, 1)]).answer({0: refused, 1: accepted}, None)
     with pytest.raises(errors.OutOfOrderSequence):
         await first
-    assert await second == "b"
+    assert await second == accepted
 
 
 async def test_error_is_told_to_all_but_those_who_left() -> None:

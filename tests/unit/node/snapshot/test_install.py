@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from node.cluster.runtime import open_epoch_seen
 from node.shard.recovery import Opened
 from node.shard.snapshot_files import MARKER, Marker, end_of_log, read_lost_end, write_lost_end
 from node.snapshot.install import install_snapshot, set_aside_damaged
 from node.snapshot.source import Stage
+from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.every_step import EveryStepDisk, lose_power_at_every_step
 from tests.support.shard_world import IDENTITY, ShardWorld
@@ -58,6 +58,11 @@ def _small() -> Iterator[None]:
         yield
 
 
+def seen_store(disk: SimulatedDisk) -> EpochStore:
+    place = place_on(disk)
+    return EpochStore.open(place.disk, place.under(EPOCH_SEEN), place.identity)
+
+
 def begin_follower(disk: SimulatedDisk) -> int:
     """A log of its own, and an epoch seen; where the log ends."""
     master = begin_world(5)
@@ -69,7 +74,7 @@ def begin_follower(disk: SimulatedDisk) -> int:
     follower.watermark.datasync()
     for work in follower.shard.log.begin_checkpoint():
         work()
-    open_epoch_seen(place_on(disk)).note(SEEN, "n1")
+    seen_store(disk).note(SEEN, "n1")
     return int(follower.shard.log.end_offset)
 
 
@@ -78,7 +83,7 @@ def install(disk: SimulatedDisk) -> Marker | None:
 
 
 def seen_on(disk: SimulatedDisk) -> int:
-    return open_epoch_seen(place_on(disk)).epoch
+    return seen_store(disk).epoch
 
 
 def open_installed(disk: SimulatedDisk, given: Given) -> Opened:

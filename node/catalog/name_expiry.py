@@ -37,7 +37,6 @@ _log = logs.get(__name__)
 
 UNITS_AT_ONCE: Final = 16_384
 """Of the wheel, a MiB: some milliseconds. A hundred million are read in two hours."""
-TRANSACTIONS_AT_ONCE: Final = 1_000
 _REST_MS_MAX: Final = 3_600_000
 _TO: Final = Key(DUE_MS_MAX, SEQUENCE_MAX)
 
@@ -153,7 +152,7 @@ class NameExpiry:
         views = self._shard.views
         scan = RangeScan(views.wheel, views.cursor.key, _TO)
         wanted = np.array(sorted(topics), np.uint32)
-        pending = yield from self._find_prepared(topics)
+        pending: dict[int, int] = {}
         while not scan.is_done:
             for units in scan.step(UNITS_AT_ONCE):
                 chosen = units[np.isin(units["topic_queue"] >> QUEUE_BITS, wanted)]
@@ -164,20 +163,6 @@ class NameExpiry:
                     pending[topic_id] = max(pending.get(topic_id, 0), latest_ms)
             yield
         return pending
-
-    def _find_prepared(self, topics: set[int]) -> Generator[None, None, dict[int, int]]:
-        """The same of what open transactions may publish: pending until their age is over."""
-        view = self._shard.views.transactions
-        found: dict[int, int] = {}
-        for ordinal, offset in enumerate(view.offsets_after(0, is_open=True), 1):
-            one = view.find(offset)
-            if one is not None and one.is_open:
-                for topic_id in topics.intersection(one.topic_ids):
-                    until_ms = one.prepared_ms + one.age_max_ms
-                    found[topic_id] = max(found.get(topic_id, 0), until_ms)
-            if not ordinal % TRANSACTIONS_AT_ONCE:
-                yield
-        return found
 
     async def _expire(self, found: Unused, since_ms: int) -> None:
         try:

@@ -10,7 +10,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE
 from node.broker.engine import EngineConfig
-from node.catalog import name_expiry
+from node.catalog import name_expiry, unused_topics
 from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import GroupSettings
 from node.contracts.transactions import PreparedPart, Preparing
@@ -169,10 +169,7 @@ async def test_bug_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert isinstance(await world.failed(), errors.Internal)
 
 
-async def test_topic_stays_while_an_open_transaction_may_publish_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(name_expiry, "TRANSACTIONS_AT_ONCE", 1)
+async def test_topic_stays_while_an_open_transaction_may_publish_to_it(tmp_path: Path) -> None:
     async with configured(tmp_path) as world:
         port, made = world.engine.transactions, []
         for number in (1, 2):
@@ -187,3 +184,16 @@ async def test_topic_stays_while_an_open_transaction_may_publish_to_it(
             await within(port.end_transaction(of, (), is_commit=False))
         await rounds(world, 6)
         assert "orders" not in names(world)
+
+
+async def test_many_topics_are_looked_through_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unused_topics, "_QUEUES_AT_ONCE", 1)
+    async with configured(tmp_path) as world:
+        for number in range(5):
+            await world.publish(world.now_ms + 1, topic=f"orders-{number}")
+        world.advance(RETENTION_MS)
+        await rounds(world, 8)
+        assert names(world) == []
+        assert world.engine.stats.topics_expired == 5

@@ -17,12 +17,14 @@ from hourwheel.types import TOPIC_ID_MAX
 from node.broker.settings import EngineConfig
 from node.catalog import owner
 from node.catalog.changes import DefaultsConfig
+from node.catalog.log_changes import LogChanges
 from node.contracts.broker import CatalogUpdate, GroupSettings
 from node.contracts.transactions import PreparedPart, Preparing
 from node.shard.views import CONTROL_LEVEL
 from replication.control_state.catalog_commands import CATALOG_RULES
 from replication.control_state.state import CODEC_VERSION
 from storage.views.catalog import Catalog
+from storage.views.catalog_items import Topic
 from tests.support.catalog_control import ControlInMemory, first_state
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
@@ -36,8 +38,10 @@ class OwnedWorld(EngineWorld):
 
     owned: ControlInMemory
 
-    def __init__(self, root: Path, *, is_old: bool = False) -> None:
-        super().__init__(root, EngineConfig(defaults=DEFAULTS))
+    def __init__(
+        self, root: Path, *, is_old: bool = False, defaults: DefaultsConfig = DEFAULTS
+    ) -> None:
+        super().__init__(root, EngineConfig(defaults=defaults))
         self.owned = ControlInMemory()
         self.control = None if is_old else self.owned
 
@@ -513,3 +517,131 @@ async def test_unused_group_goes_by_command(tmp_path: Path) -> None:
         assert not world.owned.groups
         world.check()
         assert [one.name for one in world.topics(include_internal=True)] == ["orders"]
+
+
+async def test_no_topic_is_made_where_the_configuration_says_so(tmp_path: Path) -> None:
+    defaults = replace(DEFAULTS, topics_auto_create=False)
+    async with OwnedWorld(tmp_path, defaults=defaults) as world:
+        with pytest.raises(errors.UnknownTopic):
+            await world.publish(world.now_ms)
+        with pytest.raises(errors.UnknownTopic):
+            await world.receive()
+        with pytest.raises(errors.UnknownTopic):
+            await world.put_subscription("a")
+        await within(world.engine.create_topic("orders", 1))
+        await world.publish(world.now_ms)
+        assert world.owned.topics.keys() == {"orders"}
+
+
+# --- trouble
+
+
+async def test_import_that_is_refused_or_has_no_leader_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "AGAIN_S", 0)
+    world = OwnedWorld(tmp_path, is_old=True)
+    async with world:
+        before = await aged(world)
+        world.control = world.owned
+        propose, troubles = world.owned.propose, ["no leader", "refused"]
+
+        async def hesitant(command: wire.ControlCommand) -> wire.ControlResult:
+            if not troubles:
+                return await propose(command)
+            if troubles.pop() == "no leader":
+                raise errors.Timeout("there is no leader")
+            return wire.ControlResult(outcome=wire.CONTROL_OUTCOME_REFUSED, reason="older rules")
+
+        monkeypatch.setattr(world.owned, "propose", hesitant)
+        await world.restart()
+        while not world.catalog.is_controlled:
+            await world.settled()
+            world.owned.tell()  # each news is a reason to try again
+        await world.settled()
+        assert (world.owned.topics, world.owned.groups) == before
+        world.check()
+
+
+async def test_bug_in_the_import_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = OwnedWorld(tmp_path, is_old=True)
+    async with world:
+        await aged(world)
+        world.control = world.owned
+
+        def fail(*_: object) -> object:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr("node.catalog.control_items.import_commands", fail)
+        with pytest.raises(errors.Internal):
+            await world.restart()
+        assert isinstance(await world.failed(), errors.Internal)
+
+
+@pytest.mark.parametrize("count", [1, 3 * owner.APPENDED_AT_ONCE])
+async def test_bug_while_the_log_follows_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """At once, or in a later turn."""
+    async with OwnedWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        settings = world.owned.applied.topics["orders"].settings
+        for number in range(count):
+            world.decide(put_topic=wire.PutObjectCommand(name=f"t{number}", settings=settings))
+        put_topic, left = LogChanges.put_topic, count - 1
+
+        def fail(log: LogChanges, topic: Topic) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise ZeroDivisionError
+            return put_topic(log, topic)
+
+        monkeypatch.setattr(LogChanges, "put_topic", fail)
+        world.owned.tell()
+        assert isinstance(await world.failed(), errors.Internal)
+
+
+async def test_step_down_while_the_log_follows_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
+    async with OwnedWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        settings = world.owned.applied.topics["orders"].settings
+        for number in range(3 * owner.APPENDED_AT_ONCE):
+            world.decide(put_topic=wire.PutObjectCommand(name=f"t{number}", settings=settings))
+        world.owned.tell()
+        world.step_down()
+        await let_others_run()
+        world.become_master()
+        await world.settled()
+        await until(lambda: world.log_topics.keys() == world.owned.topics.keys())
+        world.check()
+
+
+async def test_change_of_what_somebody_else_deletes_meanwhile_is_to_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with OwnedWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+        await within(world.engine.put_group("mail", GroupSettings()))
+        propose = world.owned.propose
+
+        async def overtaken(command: wire.ControlCommand) -> wire.ControlResult:
+            world.owned.is_late = True
+            result = await propose(command)
+            for kind, objects in (("topic", "topics"), ("group", "groups")):
+                name = getattr(command, f"put_{kind}").name
+                if name:
+                    gone = getattr(world.owned.applied, objects)[name]
+                    of = wire.DeleteObjectCommand(name=name, expected_version=gone.version)
+                    world.decide(**{f"delete_{kind}": of})
+            world.owned.tell()
+            return result
+
+        monkeypatch.setattr(world.owned, "propose", overtaken)
+        with pytest.raises(errors.Unavailable):
+            await within(world.engine.update_topic("orders", TO_BE_CHANGED))
+        with pytest.raises(errors.UnknownGroup):  # it was there for a moment
+            await within(world.engine.put_group("mail", GroupSettings(attempts_max=7)))
+        world.check()

@@ -170,3 +170,63 @@ async def test_a_group_looks_ahead_so_far_and_no_further(
         assert await world.receive() is None
         await world.ack(world.select(first))
         assert sorted(bodies(await world.leased())) == ["a1", "b3"]
+
+
+def flip(world: EngineWorld, root: Path, text: bytes) -> None:
+    """Change a bit of what is there once in the log; a second time puts it right."""
+    segment = root / world.engine.shard.log.segments()[0].path
+    raw = bytearray(segment.read_bytes())
+    raw[raw.index(text) + len(text)] ^= 1
+    segment.write_bytes(raw)
+
+
+async def test_damage_holds_up_what_stands_behind_it_until_it_can_be_read(tmp_path: Path) -> None:
+    """Nobody can tell which key it has."""
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK)
+        await publish(world, "a", "damaged", "c")
+        flip(world, tmp_path, b"damage")
+        assert bodies(await world.leased()) == ["a0"]
+        assert await world.receive() is None
+        lag = world.engine.group("billing", 0, 9).lags[0]
+        assert (lag.unresolved_count, lag.leased_count, lag.damaged_count) == (3, 1, 1)
+        flip(world, tmp_path, b"damage")
+        await world.restart()
+        assert bodies(await world.leased()) == ["a0", "damaged1", "c2"]
+
+
+async def test_damage_of_what_was_looked_at_before_holds_up_its_key_alone(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK)
+        await publish(world, "a", "damaged", "damaged", "c")
+        assert bodies(await world.leased(count=1)) == ["a0"]
+        raw = (tmp_path / world.engine.shard.log.segments()[0].path).read_bytes()
+        flip(world, tmp_path, raw[raw.index(b"damaged1") :][:7])
+        assert bodies(await world.leased()) == ["c3"]
+        assert await world.receive() is None
+
+
+async def test_what_a_group_does_not_want_holds_up_no_key(tmp_path: Path) -> None:
+    """Also where the log does not say yet that it was filtered, and the filter changes."""
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK)
+        await world.publish(world.now_ms - 1)
+        await world.put_subscription("x")
+        metas = [encode(MessageMeta((tag,), ordering_key="a")) for tag in "xyxzx"]
+        raw = build_publish(
+            [world.now_ms] * 5,
+            [b"%d" % number for number in range(5)],
+            metas=[meta.raw for meta in metas],
+            key_hashes=[meta.key_hash for meta in metas],
+        )
+        await within(world.engine.publish_batch("orders", RecordBatch(raw)))
+        first = await world.leased()
+        assert bodies(first) == ["0"]
+        await world.put_subscription("x || z")
+        waiting = world.leased()
+        assert await world.ack(world.select(first)) == [ReceiptOutcome.OK]
+        second = await waiting
+        assert bodies(second) == ["2"], "what was filtered before is so for good"
+        assert await world.ack(world.select(second)) == [ReceiptOutcome.OK]
+        third = await world.leased()
+        assert bodies(third) == ["4"], "as is what was looked at beyond it"

@@ -12,7 +12,7 @@ from hourwheel.internal.v1 import control_pb2 as wire
 from node.contracts.control import CatalogControl
 from replication.control_state.commands import BATCH_COUNT_MAX, rules_of
 
-_BATCH_BYTES: Final = 24 * 1024
+BATCH_BYTES: Final = 24 * 1024
 """Below what an entry may have, with room for what frames the commands."""
 WAITING_MAX: Final = 10_000
 """Commands that wait for their batch."""
@@ -67,7 +67,7 @@ class CommandBatches:
         size = count = 0
         for one in self._waiting[:BATCH_COUNT_MAX]:
             size += one.size
-            if count and size > _BATCH_BYTES:
+            if count and size > BATCH_BYTES:
                 break
             count += 1
         taken, self._waiting = self._waiting[:count], self._waiting[count:]

@@ -20,7 +20,7 @@ from node.shard.shard import Shard
 from storage.views.catalog_items import Topic
 
 _LOOKED_AT_ONCE: Final = 64
-_QUEUES_AT_ONCE: Final = 256
+QUEUES_AT_ONCE: Final = 256
 
 
 class UnusedTopics:
@@ -64,7 +64,7 @@ class UnusedTopics:
                 groups_before_ms = at_ms - self._groups.idle_ms
                 if self._is_unused(topic, at_ms - self.idle_ms, groups_before_ms, at_ms):
                     found.append(self._candidate(topic))
-                if work >= _QUEUES_AT_ONCE:
+                if work >= QUEUES_AT_ONCE:
                     work = 0
                     break
             yield

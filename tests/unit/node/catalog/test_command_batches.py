@@ -58,7 +58,7 @@ async def test_what_comes_while_a_batch_is_on_its_way_goes_together() -> None:
 
 
 async def test_batch_has_no_more_than_an_entry_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_batches, "_BATCH_BYTES", 100)
+    monkeypatch.setattr(command_batches, "BATCH_BYTES", 100)
     control = Control()
     await within(asyncio.gather(*begin(CommandBatches(control), *(c * 40 for c in "abcd"))))
     assert control.proposed[0] < 4

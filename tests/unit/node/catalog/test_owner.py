@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,79 +13,16 @@ from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
 from hourwheel.types import TOPIC_ID_MAX
-from node.broker.settings import EngineConfig
 from node.catalog import owner
-from node.catalog.changes import DefaultsConfig
-from node.catalog.log_changes import LogChanges
 from node.contracts.broker import CatalogUpdate, GroupSettings
 from node.contracts.transactions import PreparedPart, Preparing
 from node.shard.views import CONTROL_LEVEL
 from replication.control_state.catalog_commands import CATALOG_RULES
 from replication.control_state.state import CODEC_VERSION
-from storage.views.catalog import Catalog
-from storage.views.catalog_items import Topic
 from tests.support.catalog_control import ControlInMemory, first_state
-from tests.support.engine_world import EngineWorld, let_others_run, within
+from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
-
-DEFAULTS = DefaultsConfig(topic_idle_ms=1, group_idle_ms=1)
-TO_BE_CHANGED = CatalogUpdate(description="changed")
-
-
-class OwnedWorld(EngineWorld):
-    """One whose topics and groups come from a control state; `is_old`: when a test says so."""
-
-    owned: ControlInMemory
-
-    def __init__(
-        self, root: Path, *, is_old: bool = False, defaults: DefaultsConfig = DEFAULTS
-    ) -> None:
-        super().__init__(root, EngineConfig(defaults=defaults))
-        self.owned = ControlInMemory()
-        self.control = None if is_old else self.owned
-
-    @property
-    def catalog(self) -> Catalog:
-        return self.engine.shard.views.catalog
-
-    @property
-    def log_topics(self) -> dict[str, int]:
-        return {one.name: one.topic_id for one in self.catalog.topics() if not one.internal}
-
-    @property
-    def log_groups(self) -> dict[str, int]:
-        return {one.name: one.group_id for one in self.catalog.groups()}
-
-    async def settled(self) -> None:
-        """All that is on its way is applied."""
-        await let_others_run()
-        await within(self.engine.group_commit.drain())
-        await let_others_run()
-
-    def check(self) -> None:
-        """The log has just what the control state has."""
-        self.catalog.check()
-        assert (self.log_topics, self.log_groups) == (self.owned.topics, self.owned.groups)
-        versions = {one.name: one.version for one in self.catalog.topics() if not one.internal}
-        assert versions == {one.name: one.version for one in self.owned.applied.topics.values()}
-
-    def decide(self, **command: Any) -> wire.ControlResult:
-        """A command of somebody else."""
-        result = self.owned.apply(wire.ControlCommand(**command))
-        assert result.outcome == wire.CONTROL_OUTCOME_OK, result
-        return result
-
-
-async def aged(world: OwnedWorld) -> tuple[dict[str, int], dict[str, int]]:
-    """What a directory has that knew no control state: some numbers are used and gone."""
-    for name in ("a", "orders", "bills"):
-        await world.publish(world.now_ms, topic=name)
-    assert await world.receive() is not None
-    await within(world.engine.put_group("mail", GroupSettings(attempts_max=3)))
-    await within(world.engine.delete_topic("a"))
-    await within(world.engine.update_topic("bills", TO_BE_CHANGED))
-    return world.log_topics, world.log_groups
-
+from tests.support.owned_world import DEFAULTS, TO_BE_CHANGED, OwnedWorld, aged
 
 # --- import
 
@@ -531,117 +467,3 @@ async def test_no_topic_is_made_where_the_configuration_says_so(tmp_path: Path) 
         await within(world.engine.create_topic("orders", 1))
         await world.publish(world.now_ms)
         assert world.owned.topics.keys() == {"orders"}
-
-
-# --- trouble
-
-
-async def test_import_that_is_refused_or_has_no_leader_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(owner, "AGAIN_S", 0)
-    world = OwnedWorld(tmp_path, is_old=True)
-    async with world:
-        before = await aged(world)
-        world.control = world.owned
-        propose, troubles = world.owned.propose, ["no leader", "refused"]
-
-        async def hesitant(command: wire.ControlCommand) -> wire.ControlResult:
-            if not troubles:
-                return await propose(command)
-            if troubles.pop() == "no leader":
-                raise errors.Timeout("there is no leader")
-            return wire.ControlResult(outcome=wire.CONTROL_OUTCOME_REFUSED, reason="older rules")
-
-        monkeypatch.setattr(world.owned, "propose", hesitant)
-        await world.restart()
-        while not world.catalog.is_controlled:
-            await world.settled()
-            world.owned.tell()  # each news is a reason to try again
-        await world.settled()
-        assert (world.owned.topics, world.owned.groups) == before
-        world.check()
-
-
-async def test_bug_in_the_import_ends_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = OwnedWorld(tmp_path, is_old=True)
-    async with world:
-        await aged(world)
-        world.control = world.owned
-
-        def fail(*_: object) -> object:
-            raise ZeroDivisionError
-
-        monkeypatch.setattr("node.catalog.control_items.import_commands", fail)
-        with pytest.raises(errors.Internal):
-            await world.restart()
-        assert isinstance(await world.failed(), errors.Internal)
-
-
-@pytest.mark.parametrize("count", [1, 3 * owner.APPENDED_AT_ONCE])
-async def test_bug_while_the_log_follows_ends_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    """At once, or in a later turn."""
-    async with OwnedWorld(tmp_path) as world:
-        await world.publish(world.now_ms)
-        settings = world.owned.applied.topics["orders"].settings
-        for number in range(count):
-            world.decide(put_topic=wire.PutObjectCommand(name=f"t{number}", settings=settings))
-        put_topic, left = LogChanges.put_topic, count - 1
-
-        def fail(log: LogChanges, topic: Topic) -> object:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise ZeroDivisionError
-            return put_topic(log, topic)
-
-        monkeypatch.setattr(LogChanges, "put_topic", fail)
-        world.owned.tell()
-        assert isinstance(await world.failed(), errors.Internal)
-
-
-async def test_step_down_while_the_log_follows_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
-    async with OwnedWorld(tmp_path) as world:
-        await world.publish(world.now_ms)
-        settings = world.owned.applied.topics["orders"].settings
-        for number in range(3 * owner.APPENDED_AT_ONCE):
-            world.decide(put_topic=wire.PutObjectCommand(name=f"t{number}", settings=settings))
-        world.owned.tell()
-        world.step_down()
-        await let_others_run()
-        world.become_master()
-        await world.settled()
-        await until(lambda: world.log_topics.keys() == world.owned.topics.keys())
-        world.check()
-
-
-async def test_change_of_what_somebody_else_deletes_meanwhile_is_to_be_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with OwnedWorld(tmp_path) as world:
-        await world.publish(world.now_ms)
-        await within(world.engine.put_group("mail", GroupSettings()))
-        propose = world.owned.propose
-
-        async def overtaken(command: wire.ControlCommand) -> wire.ControlResult:
-            world.owned.is_late = True
-            result = await propose(command)
-            for kind, objects in (("topic", "topics"), ("group", "groups")):
-                name = getattr(command, f"put_{kind}").name
-                if name:
-                    gone = getattr(world.owned.applied, objects)[name]
-                    of = wire.DeleteObjectCommand(name=name, expected_version=gone.version)
-                    world.decide(**{f"delete_{kind}": of})
-            world.owned.tell()
-            return result
-
-        monkeypatch.setattr(world.owned, "propose", overtaken)
-        with pytest.raises(errors.Unavailable):
-            await within(world.engine.update_topic("orders", TO_BE_CHANGED))
-        with pytest.raises(errors.UnknownGroup):  # it was there for a moment
-            await within(world.engine.put_group("mail", GroupSettings(attempts_max=7)))
-        world.check()

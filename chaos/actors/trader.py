@@ -44,6 +44,8 @@ class Trader:
         """First serials of transactions that it ends by itself."""
         self._left: dict[int, list[int]] = {}
         """First serial -> all serials, of those that wait for the check-back."""
+        self._ended: set[int] = set()
+        """First serials of those that have an outcome: a check-back may come late."""
         self._contradictions = contradictions
 
     async def trade(self, serials: list[int], messages: Sequence[Message]) -> None:
@@ -71,7 +73,7 @@ class Trader:
             for check in found:
                 body = check.messages[self._topic][0].body
                 first = serial_of(body)
-                if first is None or first in self._in_hand:
+                if first is None or first in self._in_hand or first in self._ended:
                     continue
                 serials = self._left.pop(first, None)
                 if serials is None:  # the prepare's answer was lost: nobody waits for it
@@ -88,6 +90,7 @@ class Trader:
         ends = (self._client.commit, self._client.roll_back)
         end, other = ends if is_commit else ends[::-1]
         ended: EndedTransaction = await _until_answered(lambda: end(of, topics))
+        self._ended.add(serials[0])
         if is_commit:
             self._accept(serials, list(ended.message_ids))
         else:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hourwheel.transport.channel import Channel
     from hourwheel.workers.app import App
     from hourwheel.workers.handler import MessageContext
-    from hourwheel.workers.results import Retry
+    from hourwheel.workers.results import Reject, Retry
 
 __version__ = "0.1.0"
 
@@ -83,6 +83,7 @@ __all__ = [
     "ReceivedBatch",
     "ReceivedMessage",
     "Recurrence",
+    "Reject",
     "RescheduleOutcome",
     "Retry",
     "RetryPreset",
@@ -124,6 +125,7 @@ _HOMES = {
     "ReceivedBatch": "client.message",
     "ReceivedMessage": "client.message",
     "Recurrence": "client.recurring.recurrences",
+    "Reject": "workers.results",
     "RescheduleOutcome": "outcomes",
     "Retry": "workers.results",
     "RetryPreset": "delay_levels",

@@ -72,6 +72,8 @@ RECEIVE_WAIT_MS_MAX: Final = 60_000
 INVISIBLE_MS_MIN: Final = 100
 INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 NACK_DELAY_MS_MAX: Final = 30 * 86_400_000
+NACK_REASON_BYTES_MAX: Final = 1_024
+"""Of why a consumer rejects a message."""
 RETRY_DELAY_COUNT_MAX: Final = 32
 """Steps of a group's retry delays."""
 DISPATCH_TOLERANCE_MS_MAX: Final = 600_000

@@ -102,8 +102,8 @@ class DeadLetterReason(IntEnum):
     """Why a message became a dead letter, as far as that is known."""
 
     UNKNOWN = 0
-    """It has fewer attempts than the group's settings allow now: an operator gave it up, or the
-    settings were changed since."""
+    """It has fewer attempts than the group's settings allow now: a consumer rejected it, an
+    operator gave it up, or the settings were changed since."""
     ATTEMPTS_USED_UP = 1
     """It has as many attempts as the group's settings allow, or more."""
 

@@ -23,6 +23,8 @@ from hourwheel.transport import grpc_logging
 from tests.support import forked, stray_tasks, toolchains
 from tests.support.long_first import LONG, long_first
 
+pytest_plugins = ["pytester", "hourwheel.testing.plugin"]
+
 grpc_logging.keep_errors_only()
 stray_tasks.watch()
 forked.use_for_nodes()

@@ -469,7 +469,8 @@ def _dead_letters(found: MessageDescription) -> dict[str, str]:
     """For people: a line for each group, and that there may be more."""
     why = {
         DeadLetterReason.ATTEMPTS_USED_UP: "its attempts are used up",
-        DeadLetterReason.UNKNOWN: "given up before its attempts were used up, as they are set now",
+        DeadLetterReason.UNKNOWN: "rejected, or given up before its attempts were used up, as they"
+        " are set now",
     }
     facts = {
         f"dead letter of {one.group}": (

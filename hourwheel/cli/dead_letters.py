@@ -28,7 +28,8 @@ _Group = Annotated[str, typer.Argument(help="The consumer group.")]
 _Topic = Annotated[str, typer.Option("--topic", help="Only those published to this topic.")]
 _REASONS = {
     DeadLetterReason.ATTEMPTS_USED_UP: "its attempts are used up",
-    DeadLetterReason.UNKNOWN: "given up before its attempts were used up, as they are set now",
+    DeadLetterReason.UNKNOWN: "rejected, or given up before its attempts were used up, as they are"
+    " set now",
 }
 
 
@@ -151,6 +152,7 @@ def _facts(one: DeadLetterMessage) -> dict[str, Any]:
         "last_due_ms": one.last_due_ms,
         "attempts": one.attempts,
         "reason": one.reason.name,
+        "rejected_because": one.rejected_because,
         "tags": list(one.meta.tags),
         "keys": list(one.meta.keys),
         "properties": dict(one.meta.properties),
@@ -162,6 +164,12 @@ def _facts(one: DeadLetterMessage) -> dict[str, Any]:
     }
 
 
+def _why(one: DeadLetterMessage) -> str:
+    if one.rejected_because:
+        return f"rejected: {' '.join(one.rejected_because.split())}"
+    return "" if one.reason is DeadLetterReason.ATTEMPTS_USED_UP else _REASONS[one.reason]
+
+
 def _line(one: DeadLetterMessage) -> str:
     """A dead letter for people: on one line, for an id that is broken cannot be copied."""
     parts = (
@@ -171,6 +179,6 @@ def _line(one: DeadLetterMessage) -> str:
         f"{one.body_bytes:,} B",
         f"keys: {', '.join(one.meta.keys)}" if one.meta.keys else "",
         "(damaged)" if one.is_corrupt else "",
-        "" if one.reason is DeadLetterReason.ATTEMPTS_USED_UP else _REASONS[one.reason],
+        _why(one),
     )
     return "  ".join(part for part in parts if part)

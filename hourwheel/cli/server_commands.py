@@ -5,17 +5,12 @@ setup.py). What they need beyond the client comes with the extras `server` and `
 """
 
 import sys
-from importlib import import_module
-from pathlib import Path
 from types import ModuleType
-from typing import Final
 
 import typer
 
+from hourwheel import rooms
 from hourwheel.cli.exit_codes import ExitCode
-
-ROOMS: Final = Path(__file__).resolve().parents[1] / "_rooms"
-"""Where a wheel has the rooms. They come first: others may have a package called `node`, too."""
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command that hands all its arguments on, --help included."""
@@ -101,10 +96,8 @@ def _load(name: str) -> ModuleType:
         Exit: what it needs is not installed.
     """
     room = name.split(".", maxsplit=1)[0]
-    if ROOMS.is_dir() and str(ROOMS) not in sys.path:
-        sys.path.insert(0, str(ROOMS))
     try:
-        return import_module(name)
+        return rooms.load(name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
         if missing in {"hourwheel", "filters", "replication", "storage", "timewheel"}:

@@ -178,10 +178,8 @@ class Consumer:
         """`settings`: see `AsyncConsumer`."""
         ack_linger_ms = wait_of_ms(ack_linger_ms, "ack_linger_ms")
         self._gather_ms = ack_linger_ms * _GATHER_RATIO
-        linger_ms = ack_linger_ms - self._gather_ms
-        self._twin = AsyncConsumer(
-            server, group=group, topic=topic, ack_linger_ms=linger_ms, **settings
-        )
+        settings |= {"topic": topic, "ack_linger_ms": ack_linger_ms - self._gather_ms}
+        self._twin = AsyncConsumer(server, group=group, **settings)
         self._thread = LoopThread(self._twin.close)
         self._clock = SystemClock()
         self._arrived = threading.Event()
@@ -302,9 +300,11 @@ class Consumer:
         """See `AsyncConsumer.flush_acks`."""
         self._thread.run(self._flush_acks())
 
-    def nack(self, messages: Finishable, delay_ms: int | timedelta | None = None) -> None:
+    def nack(
+        self, messages: Finishable, delay_ms: int | timedelta | None = None, **how: Any
+    ) -> None:
         """See `AsyncConsumer.nack`."""
-        self._thread.run(self._twin.nack(messages, delay_ms))
+        self._thread.run(self._twin.nack(messages, delay_ms, **how))
 
     def change_invisible(
         self, message: ReceivedMessage | ReceivedBatch, ms: int | timedelta

@@ -301,16 +301,27 @@ class AsyncConsumer:
         self._channel.home.enter()
         await self._acker.flush()
 
-    async def nack(self, messages: Finishable, delay_ms: int | timedelta | None = None) -> None:
+    async def nack(
+        self,
+        messages: Finishable,
+        delay_ms: int | timedelta | None = None,
+        *,
+        dead_letter: bool = False,
+        reason: str = "",
+    ) -> None:
         """Not done: deliver them to the group again, or as dead letters when attempts are used up.
 
         Args:
             messages: which.
             delay_ms: when, in milliseconds or as a timedelta; None: after the group's retry delay,
                 which grows with the attempts.
+            dead_letter: they are dead letters at once, whatever attempts are left. In a group of
+                order `block` they block their keys instead.
+            reason: why, for those who look at dead letters; up to 1,024 bytes.
 
         Raises:
-            InvalidArgument: `delay_ms` is nothing of that.
+            InvalidArgument: `delay_ms` is nothing of that, or goes with `dead_letter`; a reason
+                that is too long, or for no dead letter.
             StaleReceipt: the lease of some of them was over; those come again in any case.
             UndecidedReceipt: a `StaleReceipt`; the connection broke before, and when they come
                 again is not known: as asked, or as the group has it. (Where they had been
@@ -322,7 +333,13 @@ class AsyncConsumer:
         for first in range(0, len(selections), limits.RECEIPT_COUNT_MAX):
             some = selections[first : first + limits.RECEIPT_COUNT_MAX]
             ranges = to_ranges(some)
-            request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=after_ms)
+            request = consumer_pb2.NackRequest(
+                group=self._group,
+                ranges=ranges,
+                delay_ms=after_ms,
+                dead_letter=dead_letter,
+                reason=reason,
+            )
             raise_if_bad(await finish(self._channel, NACK, request, some))
 
     async def change_invisible(

@@ -63,16 +63,19 @@ class LoopThread:
             FailedPrecondition: this is the client's own thread, in which nobody may wait for it.
             Forked: the client belongs to another process.
         """
+        return _wait(self.begin(coroutine))
+
+    def begin(self, coroutine: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
+        """As `run`, for who waits in another way. Raises as that does."""
         try:
             self.check()
             self._check_thread()
             with self._lock:
                 self.check()
-                future = asyncio.run_coroutine_threadsafe(coroutine, self._start())
+                return asyncio.run_coroutine_threadsafe(coroutine, self._start())
         except BaseException:
             coroutine.close()
             raise
-        return _wait(future)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run `callback` in the loop, without waiting. Raises as `check`."""

@@ -133,7 +133,7 @@ class ListDeadLettersResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[DeadLetterMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ...) -> None: ...
 
 class DeadLetterMessage(_message.Message):
-    __slots__ = ("message_id", "topic", "due_ms", "last_due_ms", "attempts", "reason", "meta", "body_bytes", "body", "is_corrupt")
+    __slots__ = ("message_id", "topic", "due_ms", "last_due_ms", "attempts", "reason", "meta", "body_bytes", "body", "is_corrupt", "rejected_because")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,7 @@ class DeadLetterMessage(_message.Message):
     BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     IS_CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_BECAUSE_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     topic: str
     due_ms: int
@@ -154,7 +155,8 @@ class DeadLetterMessage(_message.Message):
     body_bytes: int
     body: bytes
     is_corrupt: bool
-    def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., due_ms: _Optional[int] = ..., last_due_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., is_corrupt: bool = ...) -> None: ...
+    rejected_because: str
+    def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., due_ms: _Optional[int] = ..., last_due_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., reason: _Optional[_Union[DeadLetterReason, str]] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., is_corrupt: bool = ..., rejected_because: _Optional[str] = ...) -> None: ...
 
 class RedriveDeadLettersRequest(_message.Message):
     __slots__ = ("group", "topic", "filter", "message_ids", "page_token")

@@ -176,6 +176,11 @@ class App:
             self._producer = Producer(self.server, **self._access)
         return self._producer
 
+    def connect_to(self, server: Servers) -> None:
+        """Publish and serve there from now on; what is published is sent before."""
+        self.close()
+        self.server = server
+
     def close(self) -> None:
         """Close the producer."""
         if self._producer is not None:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from hourwheel.workers.handler import Handler, MessageContext
 from hourwheel.workers.payloads import InvalidPayload
-from hourwheel.workers.results import DONE, Result, failed, result_of
+from hourwheel.workers.results import DONE, Result, failed, rejected, result_of
 
 GRACE_S: Final = 2.0
 """How long a cancelled coroutine may take to clean up."""
@@ -75,7 +75,7 @@ class Execution:
                 raise
             return failed(f"{handler.name} was cancelled by itself: {error!r}")
         except InvalidPayload as error:
-            return failed(f"{handler.name}: {error}")
+            return rejected(f"{handler.name}: {error}")
         except BaseException as error:  # noqa: BLE001 - a handler ends no worker
             return result_of(error, "".join(traceback.format_exception(error)))
         return DONE

@@ -27,6 +27,14 @@ class Retry(Exception):
         self.delay_ms = None if delay is None else count_of_ms(delay, "delay")
 
 
+class Reject(Exception):
+    """Raised by a handler: no attempt will be of any use. The message is a dead letter at once.
+
+    `str` of it, up to 1,024 bytes, is what `hourwheel dead list` shows as the reason. In a group of
+    order `block` the message blocks its key, until an operator decides.
+    """
+
+
 class ResultKind(IntEnum):
     """What the broker is to be told."""
 
@@ -36,6 +44,8 @@ class ResultKind(IntEnum):
     """Give back, as the handler asked for."""
     FAILED = 2
     """Give back, and say so loudly."""
+    REJECTED = 3
+    """A dead letter, and say so loudly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,8 @@ class Result:
 
 
 DONE = Result(ResultKind.DONE)
+GIVEN_BACK = Result(ResultKind.RETRY, 0)
+"""Not handled: the worker ends. It comes again at once."""
 
 
 def failed(error: str) -> Result:
@@ -57,8 +69,15 @@ def failed(error: str) -> Result:
     return Result(ResultKind.FAILED, None, error[-ERROR_CHARS_MAX:])
 
 
+def rejected(reason: str) -> Result:
+    """A message that no attempt would be of any use to."""
+    return Result(ResultKind.REJECTED, None, reason[:ERROR_CHARS_MAX])
+
+
 def result_of(error: BaseException, text: str) -> Result:
     """What an exception of a handler means; `text`: how to tell of it."""
+    if isinstance(error, Reject):
+        return rejected(str(error))
     if isinstance(error, Retry):
         return Result(ResultKind.RETRY, error.delay_ms, str(error)[:ERROR_CHARS_MAX])
     return failed(text)

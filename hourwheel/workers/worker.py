@@ -17,7 +17,8 @@ from hourwheel.clock import Clock
 from hourwheel.transport.channel import Channel
 from hourwheel.workers.handler import Handler, MessageContext
 from hourwheel.workers.leases import Leases
-from hourwheel.workers.results import Result, ResultKind, failed
+from hourwheel.workers.outcome import give_back, tell
+from hourwheel.workers.results import GIVEN_BACK, Result, ResultKind, failed
 
 POLL_WAIT_MS: Final = 20_000.0
 FIRST_WAIT_MS: Final = 100.0
@@ -193,35 +194,12 @@ class _Service:
             else:
                 result = await self._runner.run(self.handler, context)
             self.counts[result.kind] += 1
-            await self._finish(message, result)
+            await tell(self._consumer, message, result, self.handler.name)
         except asyncio.CancelledError:
-            await self._give_back(message, 0)
+            await give_back(self._consumer, message, GIVEN_BACK)
             raise
         finally:
             self._leases.remove(message.batch)
-
-    async def _finish(self, message: ReceivedMessage, result: Result) -> None:
-        if result.kind is ResultKind.DONE:
-            self._consumer.ack_soon(message)
-            return
-        _log.log(
-            logging.WARNING if result.kind is ResultKind.FAILED else logging.INFO,
-            "%s %s attempt %d of %s: %s",
-            "retry" if result.kind is ResultKind.RETRY else "failed",
-            message.message_id,
-            message.attempt,
-            self.handler.name,
-            result.error,
-        )
-        await self._give_back(message, result.delay_ms)
-
-    async def _give_back(self, message: ReceivedMessage, delay_ms: int | None) -> None:
-        try:
-            await self._consumer.nack([message], delay_ms)
-        except errors.StaleReceipt:
-            return  # its lease is over, and so it comes again in any case
-        except errors.HourwheelError as error:
-            _log.warning("%s comes again when its lease ends: %s", message.message_id, error)
 
     async def _keep_leases(self) -> None:
         while True:

@@ -41,6 +41,7 @@ from node.contracts.answer_budget import (
     HeldAnswer,
 )
 from node.contracts.broker import Attempt, Delivery, EnginePort, ReceiveParams, Selection
+from node.contracts.ending import ACKED, Ending
 
 _MESSAGES_DEFAULT: Final = 32
 _BYTES_DEFAULT: Final = 1 << 20
@@ -134,27 +135,21 @@ class Consumer:
 
     async def ack(self, request: AckRequest, _context: CallContext) -> AckResponse:
         """Finish messages."""
-        outcomes = await self._resolve(request, retry_delay_ms=None, is_ack=True)
+        outcomes = await self._resolve(request, ACKED)
         return AckResponse(outcomes=outcomes)
 
     async def nack(self, request: NackRequest, _context: CallContext) -> NackResponse:
         """Give messages back."""
         delay_ms = request.delay_ms if request.HasField("delay_ms") else None
         _check_range("delay_ms", delay_ms or 0, 0, limits.NACK_DELAY_MS_MAX)
-        outcomes = await self._resolve(request, retry_delay_ms=delay_ms, is_ack=False)
+        outcomes = await self._resolve(request, Ending(False, delay_ms, _rejection(request)))
         return NackResponse(outcomes=outcomes)
 
-    async def _resolve(
-        self, request: AckRequest | NackRequest, *, retry_delay_ms: int | None, is_ack: bool
-    ) -> list[Any]:
+    async def _resolve(self, request: AckRequest | NackRequest, ending: Ending) -> list[Any]:
         check_group(request.group)
         selected = Selected(self._cluster, request.receipts, request.ranges)
         if selected.valid:
-            selected.fill(
-                await self._engine.resolve(
-                    request.group, selected.valid, retry_delay_ms=retry_delay_ms, is_ack=is_ack
-                )
-            )
+            selected.fill(await self._engine.resolve(request.group, selected.valid, ending))
         return selected.outcomes
 
     async def change_invisible(
@@ -186,6 +181,19 @@ def _check_receive(request: ReceiveRequest) -> None:
         )
     if request.format not in _OVERHEAD_BYTES:
         raise errors.InvalidArgument(f"format {request.format} is unknown", field="format")
+
+
+def _rejection(request: NackRequest) -> str | None:
+    """Why the messages are to be dead letters at once; None: they are not."""
+    if not request.dead_letter:
+        if request.reason:
+            raise errors.InvalidArgument("a reason is for dead letters", field="reason")
+        return None
+    if request.HasField("delay_ms"):
+        raise errors.InvalidArgument("a dead letter does not come again", field="delay_ms")
+    size_bytes = len(request.reason.encode())
+    _check_range("reason", size_bytes, 0, limits.NACK_REASON_BYTES_MAX)
+    return request.reason
 
 
 def _check_range(name: str, value: int, least: int, most: int) -> None:

@@ -87,6 +87,7 @@ def _add(response: groups_pb2.ListDeadLettersResponse, one: DeadLetterMessage, t
         body_bytes=one.body_bytes,
         body=one.body,
         is_corrupt=one.is_corrupt,
+        rejected_because=one.rejected_because,
     )
     if one.meta:
         try:

@@ -47,6 +47,7 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
+from node.contracts.ending import Ending
 from node.contracts.group_positions import SkippedInfo, Unblocking
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import LagPlace, LagsPart
@@ -408,15 +409,11 @@ class Engine:
         self,
         group: str,
         selections: "list[broker.Selection]",
-        *,
-        retry_delay_ms: int | None,
-        is_ack: bool,
+        ending: Ending,
     ) -> list[ReceiptOutcome]:
         """See EnginePort."""
         master = self._master
-        return await master.answer(
-            master.resolve(group, selections, retry_delay_ms=retry_delay_ms, is_ack=is_ack)
-        )
+        return await master.answer(master.resolve(group, selections, ending))
 
     def change_invisible(
         self, group: str, selections: "list[broker.Selection]", invisible_ms: int

@@ -41,6 +41,7 @@ from node.consumers.receive_service import ReceiveService
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.control import CatalogControl
+from node.contracts.ending import Ending
 from node.repair.damage_control import DamageControl
 from node.replica.mastership import OUTCOME_UNKNOWN, Mastership, Proposer
 from node.telemetry.stats import EngineStats
@@ -165,7 +166,7 @@ class MasterService:
         )
         self.pending = Pending(self, host.cluster_id, damage)
         self.damage_desk = DamageDesk(mastership, damage)
-        self.dead_letter_desk = DeadLetterDesk(self)
+        self.dead_letter_desk = DeadLetterDesk(self, self.receive_service.ack_service.rejections)
         self.skipper = Skipper(self)
         services = self.receive_service, self.expiry, self.check_desk, self._planner
         for waiting in (*services, self.catalog_service):
@@ -275,17 +276,13 @@ class MasterService:
         self,
         group: str,
         selections: "list[broker.Selection]",
-        *,
-        retry_delay_ms: int | None,
-        is_ack: bool,
+        ending: Ending,
     ) -> list[ReceiptOutcome]:
         """See EnginePort."""
         found = self._shard.views.catalog.get_group(group)
         using = self.expiry.using(found.group_id, self.now_ms)
         with self._host.failing_with_damage(), using:
-            return await self.receive_service.ack_service.resolve(
-                found, selections, retry_delay_ms=retry_delay_ms, is_ack=is_ack
-            )
+            return await self.receive_service.ack_service.resolve(found, selections, ending)
 
     def change_invisible(
         self, group: str, selections: "list[broker.Selection]", invisible_ms: int

@@ -16,7 +16,9 @@ from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import ReceiptOutcome
 from node.catalog.serving import ServingConsumers
+from node.consumers.rejections import REMEMBERED_MAX, Rejections
 from node.contracts.broker import Selection
+from node.contracts.ending import Ending
 from node.delivery.resolve_rows import SelectedPositions, find_positions
 from storage.views.catalog_items import Group
 
@@ -41,19 +43,21 @@ class AckService:
         self._mastership, self._receiver = serving.mastership, serving.mastership.receiver
         self._now_ms, self._propose = serving.now_ms, serving.propose_resolve
         self._rearm, self._stats, self._reads = serving.rearm, serving.stats, reads
+        self.rejections = Rejections()
+        """Why consumers of this mastership rejected what they did."""
 
     async def resolve(
         self,
         group: Group,
         selections: Sequence[Selection],
-        *,
-        retry_delay_ms: int | None,
-        is_ack: bool,
+        ending: Ending,
     ) -> list[ReceiptOutcome]:
         """What became of each selection."""
         outcomes: list[ReceiptOutcome] = []
         records = _Records()
         proposed: list[tuple[int, NDArray[np.void], SelectedPositions]] = []
+        rejected: list[int] = []
+        is_ack = ending.is_ack
         keeps_place = group.is_ordered and not is_ack
         now_ms = self._now_ms()
         for ordinal, one in enumerate(selections):
@@ -65,10 +69,13 @@ class AckService:
                 if is_ack:
                     rows = positions.ack_rows()
                 else:
-                    rows = positions.nack_rows(group, now_ms, retry_delay_ms)
+                    rows = positions.nack_rows(group, now_ms, ending)
                 records.add(rows, is_ascending=is_ack and positions.picked is not None)
+                if ending.rejection:
+                    rejected += positions.sequences()
                 proposed.append((ordinal, rows, positions))
         counts = await self._append(records.take())
+        self.rejections.note(group.group_id, rejected[-REMEMBERED_MAX:], ending.rejection or "")
         at = 0
         for number, (ordinal, rows, positions) in enumerate(proposed, 1):
             done = sum(counts[at : at + len(rows)])

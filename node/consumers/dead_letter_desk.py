@@ -25,6 +25,7 @@ from hourwheel.outcomes import DeadLetterReason
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
 from node.consumers.loop_share import LoopShare, Turns
+from node.consumers.rejections import Rejections
 from node.contracts.dead_letters import (
     DeadLetterMessage,
     DeadLetterQuery,
@@ -77,8 +78,9 @@ _NOTHING: Final = _Found(np.empty(0, np.int64), NO_UNITS, [], np.empty(0, np.boo
 class DeadLetterDesk:
     """See EnginePort.list_dead_letters and redrive."""
 
-    def __init__(self, serving: ServingConsumers) -> None:
-        """Of the shard of a mastership."""
+    def __init__(self, serving: ServingConsumers, rejections: Rejections) -> None:
+        """Of the shard of a mastership. `rejections`: why consumers made dead letters."""
+        self._rejections = rejections
         self._serving, self._shard = serving, serving.mastership.shard
         self._turns = Turns("listings and re-drives of dead letters", _WAITING_MAX)
 
@@ -122,6 +124,8 @@ class DeadLetterDesk:
                 page.unsubscribed_count += int((~reads).sum())
                 if reads.any():
                     page.redriven_count += await self._give_back(walk, positions[reads])
+                    given = found.units["sequence"][np.isin(found.positions, positions[reads])]
+                    self._rejections.forget(walk.group.group_id, given.tolist())
                 if walk.is_spent or page.redriven_count >= PAGE_REDRIVEN_MAX:
                     break
                 await walk.rest()
@@ -262,6 +266,7 @@ class DeadLetterDesk:
                 bytes(blob[:meta_len]),
                 bytes(blob[meta_len:]) if with_bodies else b"",
                 is_bad,
+                self._rejections.find(walk.group.group_id, int(unit["sequence"])),
             )
 
 

@@ -30,6 +30,7 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
+from node.contracts.ending import Ending
 from node.contracts.group_positions import SkippedInfo, UnblockPort
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
@@ -390,9 +391,7 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, UnblockPort, Protoco
         self,
         group: str,
         selections: list[Selection],
-        *,
-        retry_delay_ms: int | None,
-        is_ack: bool,
+        ending: Ending,
     ) -> list[ReceiptOutcome]:
         """End leases. Returns what became of each selection."""
         ...

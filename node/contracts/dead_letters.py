@@ -60,6 +60,8 @@ class DeadLetterMessage:
     body: bytes = b""
     """Empty where it was not asked for."""
     is_corrupt: bool = False
+    rejected_because: str = ""
+    """Why a consumer rejected it, as far as the master remembers."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
 from hourwheel.outcomes import ReceiptOutcome
 from node.contracts.broker import Selection
+from node.contracts.ending import Ending
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
 from node.delivery.receiver import Receiver
 from node.delivery.retry_delays import retry_delay_ms, spread_delay_ms
@@ -168,11 +169,13 @@ def held_rows(
     ranges: Ranges,
     now_ms: int,
     delay_ms: int | None,
+    *,
+    is_spent: bool = False,
 ) -> NDArray[np.void]:
     """Rows that give positions [first, end) back to an ordered group, in their place.
 
     Each waits for `delay_ms`, or the group's own delay. One that has used up its attempts blocks
-    its key, or becomes a dead letter: as the group wants it.
+    its key, or becomes a dead letter: as the group wants it. `is_spent`: so do all.
     """
     queue, window = views.queues.get(group_queue.topic_queue), views.acks.get(*group_queue)
     start, end = queue.start_position, queue.end_position
@@ -193,11 +196,11 @@ def held_rows(
         if each is None:
             own_ms = retry_delay_ms(group, attempt)
             each = spread_delay_ms(group, own_ms, position, attempt)
-        until_ms, is_spent = now_ms + each, attempt >= group.attempts_max
-        if is_spent and group.order == GroupOrder.BLOCK:
+        until_ms, is_last = now_ms + each, is_spent or attempt >= group.attempts_max
+        if is_last and group.order == GroupOrder.BLOCK:
             until_ms = BLOCKED_MS
         rows.append((*group_queue, position, 1, Outcome.HELD, until_ms))
-        if is_spent and group.order == GroupOrder.DEAD_LETTER:
+        if is_last and group.order == GroupOrder.DEAD_LETTER:
             rows.append((*group_queue, position, 1, Outcome.DEAD, 0))
     return np.array(rows, RESOLVE_ROW)
 
@@ -259,12 +262,34 @@ class SelectedPositions:
             return ack_rows(self.group_queue, self.ranges)
         return ack_picked_rows(self.group_queue, self.ranges[0], self.picked)
 
-    def nack_rows(self, group: Group, now_ms: int, delay_ms: int | None) -> NDArray[np.void]:
-        """Rows that give the messages back, and then resolve the rest of the ranges as filtered."""
+    def sequences(self) -> list[int]:
+        """Of the messages that the group has not finished."""
+        queue = self.views.queues.get(self.group_queue.topic_queue)
+        window = self.views.acks.get(*self.group_queue)
+        spans = [
+            np.arange(first, end, dtype=np.int64)
+            for low, high in _pairs(self.ranges if self.picked is None else self.picked).tolist()
+            for first, end in window.unresolved(max(low, queue.start_position), high)
+        ]
+        found: list[int] = queue.pick(np.concatenate(spans))["sequence"].tolist() if spans else []
+        return found
+
+    def nack_rows(self, group: Group, now_ms: int, ending: Ending) -> NDArray[np.void]:
+        """Rows that give the messages back, and then resolve the rest of the ranges as filtered.
+
+        Or that make dead letters of them.
+        """
+        delay_ms = ending.retry_delay_ms
         if group.is_ordered:
-            return held_rows(self.views, group, self.group_queue, self.ranges, now_ms, delay_ms)
+            return held_rows(
+                *(self.views, group, self.group_queue, self.ranges, now_ms, delay_ms),
+                is_spent=ending.is_rejection,
+            )
         runs = self.ranges if self.picked is None else self.picked
-        rows = retry_rows(self.views, group, self.group_queue, runs, now_ms, delay_ms)
+        if ending.is_rejection:
+            rows = dead_rows(self.group_queue, runs)
+        else:
+            rows = retry_rows(self.views, group, self.group_queue, runs, now_ms, delay_ms)
         if self.picked is None:
             return rows
         return join_rows([rows, filtered_rows(self.group_queue, self.ranges)])

@@ -122,7 +122,8 @@ class Node:
         self._api: ApiServer | None = None
         self._last_exit = ""
         self._cluster: Cluster | None = None
-        """From `start` on."""
+        self.engine: Engine | None = None
+        """From `start` on, as `_cluster`."""
         self._is_draining = False
         self._tls: ServerTls | None = None
         """From `start` on, where it is configured."""
@@ -307,6 +308,7 @@ class Node:
         engine = Engine(
             opened, engine_config(self.config), cluster.time, member, guard, self.failure
         )
+        self.engine = engine
         undo.push_async_callback(engine.close)
         await cluster.take_part(engine, undo)
         self._start_scrub(undo, opened, engine, cluster)

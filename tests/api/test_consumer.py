@@ -32,6 +32,7 @@ from node.api.admission import Admission
 from node.api.consumer import Consumer
 from node.config.model import LimitsSection
 from node.contracts.broker import ReceiveParams
+from node.contracts.ending import ACKED, Ending
 from node.telemetry.stats import ApiStats
 from tests.support.api_world import ApiWorld, refused
 from tests.support.eventually import until
@@ -238,9 +239,9 @@ async def test_ack_finishes_when_given_receipts_and_ranges() -> None:
                 ],
             )
         )
-        ((group, selections, delay, is_ack),) = world.engine.asked("resolve")
+        ((group, selections, ending),) = world.engine.asked("resolve")
     assert list(acked.outcomes) == [RECEIPT_OUTCOME_OK] * 4
-    assert (group, delay, is_ack) == ("billing", None, True)
+    assert (group, ending) == ("billing", ACKED)
     assert [(each.first, each.count) for each in selections] == [(7, 1), (0, 3), (8, 2), (4, 1)]
     assert {each.receipt.lease_id for each in selections} == {1}
 
@@ -264,7 +265,7 @@ async def test_ack_answers_each_receipt_when_some_are_stale_or_foreign() -> None
                 ],
             )
         )
-        ((_, selections, _, _),) = world.engine.asked("resolve")
+        ((_, selections, _),) = world.engine.asked("resolve")
     assert list(acked.outcomes) == [
         RECEIPT_OUTCOME_INVALID,
         RECEIPT_OUTCOME_STALE,
@@ -312,9 +313,41 @@ async def test_nack_gives_back_when_the_delay_is_possible(delay_ms: int | None) 
         nacked = await world.consumer.Nack(
             NackRequest(group="billing", receipts=[answer.receipt], delay_ms=delay_ms)
         )
-        ((_, _, requested_ms, is_ack),) = world.engine.asked("resolve")
+        ((_, _, ending),) = world.engine.asked("resolve")
     assert list(nacked.outcomes) == [RECEIPT_OUTCOME_OK]
-    assert (requested_ms, is_ack) == (delay_ms, False)
+    assert ending == Ending(retry_delay_ms=delay_ms)
+
+
+@pytest.mark.parametrize("reason", ["", "no such order", "ä" * 512])
+async def test_nack_rejects_when_it_is_told_to(reason: str) -> None:
+    async with ApiWorld() as world:
+        answer = await received(world, 1)
+        asked = NackRequest(
+            group="billing", receipts=[answer.receipt], dead_letter=True, reason=reason
+        )
+        nacked = await world.consumer.Nack(asked)
+        ((_, _, ending),) = world.engine.asked("resolve")
+    assert list(nacked.outcomes) == [RECEIPT_OUTCOME_OK]
+    assert ending == Ending(rejection=reason)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"dead_letter": True, "reason": "ä" * 512 + "x"}, "reason"),
+        ({"dead_letter": True, "delay_ms": 0}, "delay_ms"),
+        ({"reason": "for nothing"}, "reason"),
+    ],
+)
+async def test_nack_is_refused_when_a_rejection_makes_no_sense(
+    asked: dict[str, Any], field: str
+) -> None:
+    async with ApiWorld() as world:
+        answer = await received(world, 1)
+        request = NackRequest(group="billing", receipts=[answer.receipt], **asked)
+        refusal = await refused(world.consumer.Nack(request))
+        assert world.engine.asked("resolve") == []
+    assert (refusal.reason, refusal.params["field"]) == ("INVALID_ARGUMENT", field)
 
 
 async def test_nack_is_refused_when_the_delay_is_too_long() -> None:

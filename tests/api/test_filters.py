@@ -77,9 +77,9 @@ async def test_client_checks_when_it_is_told_to(given: FilterExpression | None) 
             assert [message.body for message in received] == [b"0", b"3"]
             await consumer.nack(received)
         acked, nacked = [], []
-        for _, selections, _, is_ack in world.engine.asked("resolve"):
+        for _, selections, ending in world.engine.asked("resolve"):
             chosen = [(one.first, one.count) for one in selections]
-            (acked if is_ack else nacked).extend(chosen)
+            (acked if ending.is_ack else nacked).extend(chosen)
     assert acked == [(1, 2)]
     assert sorted(nacked) == [(0, 1), (3, 1)]
 

@@ -42,6 +42,7 @@ from node.contracts.broker import (
     TopicInfo,
 )
 from node.contracts.control import CatalogControl
+from node.contracts.ending import ACKED, Ending
 from node.contracts.publishing import PublishedOne
 from node.repair.damage_control import Pace
 from node.replica.mastership import Mastership
@@ -268,16 +269,14 @@ class EngineWorld:
 
     async def ack(self, *selections: Selection, group: str = "billing") -> list[ReceiptOutcome]:
         """Acknowledge."""
-        return await within(
-            self.engine.resolve(group, list(selections), retry_delay_ms=None, is_ack=True)
-        )
+        return await within(self.engine.resolve(group, list(selections), ACKED))
 
     async def nack(
         self, *selections: Selection, delay_ms: int | None = None, group: str = "billing"
     ) -> list[ReceiptOutcome]:
         """Give back."""
         return await within(
-            self.engine.resolve(group, list(selections), retry_delay_ms=delay_ms, is_ack=False)
+            self.engine.resolve(group, list(selections), Ending(retry_delay_ms=delay_ms))
         )
 
     async def look_for_unused(self, steps: int = 20) -> None:

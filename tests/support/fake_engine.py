@@ -50,6 +50,7 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
+from node.contracts.ending import Ending
 from node.contracts.group_positions import SkippedInfo, Unblocking
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
@@ -282,11 +283,9 @@ class FakeEngine:
         self,
         group: str,
         selections: list[Selection],
-        *,
-        retry_delay_ms: int | None,
-        is_ack: bool,
+        ending: Ending,
     ) -> list[ReceiptOutcome]:
-        await self._begin("resolve", (group, list(selections), retry_delay_ms, is_ack))
+        await self._begin("resolve", (group, list(selections), ending))
         return [self._outcome(selection) for selection in selections]
 
     def change_invisible(

@@ -35,6 +35,7 @@ from node.contracts.broker import (
     ReceiveParams,
     Selection,
 )
+from node.contracts.ending import Ending
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
@@ -284,6 +285,4 @@ class SteppedEngine:
             count=count,
         )
         chosen = [Selection(receipt, 0, count)]
-        return await self.engine.resolve(
-            group, chosen, retry_delay_ms=retry_delay_ms, is_ack=is_ack
-        )
+        return await self.engine.resolve(group, chosen, Ending(is_ack, retry_delay_ms))

@@ -31,6 +31,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "prometheus_client": "prometheus-client",
     "pyarrow": "pyarrow",
     "pydantic": "pydantic-settings",
+    "pytest": "pytest",
     "pydantic_settings": "pydantic-settings",
     "pyspark": "pyspark",
     "pysyncobj": "pysyncobj",
@@ -52,6 +53,8 @@ FILTERS: Final = tuple(f"hourwheel/filter_language/{name}" for name in ("grammar
 
 TRACING: Final = "hourwheel/otel.py"
 """What only programs import that trace: it may use the `otel` extra."""
+TESTING: Final = "hourwheel/testing/"
+"""What only tests of programs import."""
 
 _PROCESSES: Final = {"node", "node.process", "node.tools", "node.cluster", "node.telemetry"}
 _JOBS: Final = {"spark_jobs", "spark_jobs.commands", "spark_jobs.runtime", "spark_jobs.schedule"}
@@ -159,6 +162,7 @@ def test_every_import_of_the_client_is_a_declared_dependency() -> None:
             *(("cli",) if path.startswith(CLI) else ()),
             *(("filters",) if path.startswith(FILTERS) else ()),
             *(("otel",) if path == TRACING else ()),
+            *(("testing",) if path.startswith(TESTING) else ()),
             *(() if path.startswith("hourwheel/") else ("cli", "node")),
             *(("spark",) if path.startswith("spark_jobs/") else ()),
         )

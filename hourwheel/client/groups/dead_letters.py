@@ -42,6 +42,8 @@ class DeadLetterMessage:
     """Empty where bodies were not asked for."""
     is_corrupt: bool = False
     """Its bytes are damaged on the master, and its metadata and body are not told."""
+    rejected_because: str = ""
+    """Why a consumer rejected it, as far as the master remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,4 +195,5 @@ def _message(one: groups_pb2.DeadLetterMessage) -> DeadLetterMessage:
         one.body_bytes,
         one.body,
         one.is_corrupt,
+        one.rejected_because,
     )

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import hourwheel
-from hourwheel.cli import options, publish, server_commands
+from hourwheel.cli import options, publish
 from hourwheel.cli.exit_codes import ExitCode
 from tests.support.fake_node_thread import FakeNodeThread
 from tests.unit.hourwheel.cli.conftest import Cli
@@ -121,7 +121,7 @@ def test_options_when_they_stand_before_a_command_of_the_server(
             told.append(arguments)
             return 0
 
-    monkeypatch.setattr(server_commands, "import_module", lambda _: Room)
+    monkeypatch.setattr("hourwheel.rooms.import_module", lambda _: Room)
     assert cli("--json", "--server", "a:1", "inspect", "--x", "y").exit_code == 0
     assert cli("demo").exit_code == 0
     assert told == [["inspect", "--x", "y", "--server", "a:1", "--json"], []]

@@ -98,7 +98,7 @@ def test_describe_when_it_is_a_dead_letter(cli: Cli, fake: FakeNodeThread) -> No
     shown = " ".join(cli("describe", text).stdout.split())
     assert "dead letter of billing" in shown
     assert "published to orders, 3 attempts: its attempts are used up" in shown
-    assert "a topic that was deleted, 1 attempt: given up" in shown
+    assert "a topic that was deleted, 1 attempt: rejected, or given up" in shown
     assert "there may be more" in shown
     described = json.loads(cli("describe", text, "--json").stdout)
     assert described["dead_letters"][0] == {

@@ -60,7 +60,7 @@ def lacking(name: str) -> Callable[[str], ModuleType]:
 def test_hand_over_when_only_the_client_is_installed(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, module: str, extra: str
 ) -> None:
-    monkeypatch.setattr("hourwheel.cli.server_commands.import_module", lacking(module))
+    monkeypatch.setattr("hourwheel.rooms.import_module", lacking(module))
     done = cli(command)
     assert done.exit_code == ExitCode.UNAVAILABLE
     package = module.split(".", maxsplit=1)[0]
@@ -68,7 +68,7 @@ def test_hand_over_when_only_the_client_is_installed(
 
 
 def test_hand_over_when_a_module_of_ours_is_gone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hourwheel.cli.server_commands.import_module", lacking("storage.gone"))
+    monkeypatch.setattr("hourwheel.rooms.import_module", lacking("storage.gone"))
     with pytest.raises(ModuleNotFoundError, match=r"storage\.gone"):
         cli("node")
 
@@ -77,8 +77,8 @@ def test_rooms_of_a_wheel_come_before_packages_of_the_same_name(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr("hourwheel.cli.server_commands.ROOMS", tmp_path)
-    monkeypatch.setattr("hourwheel.cli.server_commands.import_module", lacking("structlog"))
+    monkeypatch.setattr("hourwheel.rooms.FOLDER", tmp_path)
+    monkeypatch.setattr("hourwheel.rooms.import_module", lacking("structlog"))
     cli("node")
     cli("demo")
     assert sys.path[0] == str(tmp_path)

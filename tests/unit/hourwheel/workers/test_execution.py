@@ -7,7 +7,7 @@ import pytest
 from hourwheel.workers import frames
 from hourwheel.workers.execution import CallNext, Execution
 from hourwheel.workers.handler import MessageContext, make_handler
-from hourwheel.workers.results import DONE, ResultKind, Retry
+from hourwheel.workers.results import DONE, Reject, ResultKind, Retry
 
 CONTEXT = MessageContext(
     "id", "orders", "shop", b"17", 2, 5, 6, ("a",), ("k",), {"p": "q"}, "mine", "text/plain"
@@ -59,12 +59,22 @@ async def test_a_handler_that_cancels_itself_has_failed() -> None:
     assert result.kind is ResultKind.FAILED
 
 
-async def test_a_payload_that_is_none_has_failed_without_a_call() -> None:
+async def test_a_handler_may_say_that_no_attempt_is_of_any_use() -> None:
+    async def coroutine() -> None:
+        raise Reject("no such order")
+
+    result, is_spoiled = await result_of(coroutine)
+    assert (result.kind, result.error) == (ResultKind.REJECTED, "no such order")
+    assert not is_spoiled
+
+
+async def test_a_payload_that_is_none_is_rejected_without_a_call() -> None:
     def function(number: list[int]) -> None:
         raise AssertionError(number)
 
     result, _ = await result_of(function)
-    assert result.kind is ResultKind.FAILED
+    assert result.kind is ResultKind.REJECTED
+    assert "valid array" in result.error
     assert "AssertionError" not in result.error
 
 

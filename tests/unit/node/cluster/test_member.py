@@ -13,6 +13,7 @@ from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.receipt import Receipt
 from node.broker.engine import Engine
 from node.contracts.broker import Delivery, Selection
+from node.contracts.ending import ACKED, Ending
 from node.replica.effects import Role
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
@@ -82,8 +83,8 @@ Call = Callable[[Engine, list[Selection]], Any]
         lambda engine, _: engine.delete_topic("orders"),
         lambda engine, _: engine.delete_group("billing"),
         lambda engine, _: engine.cancel(np.zeros(1, ID_DTYPE)),
-        lambda engine, some: engine.resolve("billing", some, retry_delay_ms=None, is_ack=True),
-        lambda engine, some: engine.resolve("billing", some, retry_delay_ms=5, is_ack=False),
+        lambda engine, some: engine.resolve("billing", some, ACKED),
+        lambda engine, some: engine.resolve("billing", some, Ending(retry_delay_ms=5)),
     ],
 )
 async def test_follower_refuses_and_names_the_master(tmp_path: Path, call: Call) -> None:

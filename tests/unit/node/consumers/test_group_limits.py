@@ -14,6 +14,7 @@ from hourwheel.formats.receipt import Receipt
 from node.consumers.group_limits import GroupLimits, Rate
 from node.consumers.waiters import Interest
 from node.contracts.broker import CatalogUpdate, Delivery, GroupSettings, Selection
+from node.contracts.ending import Ending
 from node.delivery.leases import Leases
 from storage.views.catalog_items import Group
 from tests.support.stepped_engine import SteppedEngine
@@ -75,7 +76,7 @@ def end(
     )
     delay_ms = None if is_ack else 3_600_000
     resolving = stepped.engine.resolve(
-        "billing", [Selection(receipt, first, count)], retry_delay_ms=delay_ms, is_ack=is_ack
+        "billing", [Selection(receipt, first, count)], Ending(is_ack, delay_ms)
     )
     stepped.begin(resolving)
     stepped.settle()

@@ -1,0 +1,24 @@
+"""How a consumer ends its leases, as it passes between the API and the engine."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is to become of leased messages."""
+
+    is_ack: bool = False
+    """Done. Else they are given back, or rejected."""
+    retry_delay_ms: int | None = None
+    """Of what is given back; None: the group's own delay."""
+    rejection: str | None = None
+    """Not None: no attempt is of any use, for this reason, which may be empty."""
+
+    @property
+    def is_rejection(self) -> bool:
+        """Whether attempts that are left are given up."""
+        return self.rejection is not None
+
+
+ACKED: Final = Ending(is_ack=True)

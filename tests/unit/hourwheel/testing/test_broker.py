@@ -1,0 +1,260 @@
+"""The broker for tests of users: a real node, and a clock that only the test moves."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from hourwheel import (
+    App,
+    Consumer,
+    DeadLetterReason,
+    Message,
+    MessageContext,
+    Reject,
+    Retry,
+    Times,
+    errors,
+)
+from hourwheel.testing import Broker, Clock
+from hourwheel.workers.payloads import InvalidPayload
+from hourwheel.workers.results import ResultKind
+
+HOUR_MS = 3_600_000
+
+
+def outline(broker: Broker) -> list[tuple[int, str, int, str]]:
+    """What was handled: (ms since the start, body, attempt, result)."""
+    start_ms = 1_893_456_000_000
+    return [
+        (one.at_ms - start_ms, one.context.body.decode(), one.context.attempt, one.result.name)
+        for one in broker.handled
+    ]
+
+
+def test_each_message_is_handled_at_its_due_time(
+    hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    app = App(group="shop")
+    seen: list[tuple[int, datetime]] = []
+
+    @app.handler("orders")
+    def close_unpaid(order: dict[str, int]) -> None:
+        seen.append((order["id"], hourwheel_clock.now))
+        if order["id"] == 1:
+            app.publish("later", 17, in_="1d")
+
+    @app.handler("later")
+    async def later(number: int) -> None:
+        seen.append((number, hourwheel_clock.now))
+
+    hourwheel_broker.run(app)
+    for number, wait in ((2, "3d"), (1, "30m"), (3, "3d"), (4, "4d")):
+        app.publish("orders", {"id": number}, in_=wait, key=f"order-{number}")
+    app.publish("later", 0)
+    begin = hourwheel_clock.now
+    hourwheel_clock.advance(0)
+    assert seen == [(0, begin)]
+    assert app.cancel("orders", "order-3").name == "CANCELLED"
+    hourwheel_clock.advance("3d")
+    half = begin + timedelta(minutes=30)
+    assert seen[1:] == [
+        (1, half),
+        (17, half + timedelta(days=1)),
+        (2, begin + timedelta(days=3)),
+    ]
+    hourwheel_clock.advance_to(begin + timedelta(days=4))
+    assert seen[4] == (4, begin + timedelta(days=4))
+    app.close()
+
+
+def test_retries_go_by_the_clock_until_the_message_is_a_dead_letter(
+    hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    app = App(group="shop")
+
+    @app.handler("orders")
+    def fail(body: str) -> None:
+        if body == "busy":
+            raise Retry(delay=timedelta(minutes=5))
+        raise ValueError(body)
+
+    hourwheel_broker.admin.put_group("shop", attempts_max=3, retry_delay_ms=10_000)
+    hourwheel_broker.run(app, raise_errors=False)
+    app.publish("orders", "bad")
+    app.publish("orders", "busy")
+    hourwheel_clock.advance("1h")
+    assert outline(hourwheel_broker) == [
+        (0, "bad", 1, "FAILED"),
+        (0, "busy", 1, "RETRY"),
+        (10_000, "bad", 2, "FAILED"),
+        (30_000, "bad", 3, "FAILED"),
+        (300_000, "busy", 2, "RETRY"),
+        (600_000, "busy", 3, "RETRY"),
+    ]
+    assert [type(one.error) for one in hourwheel_broker.handled[:2]] == [ValueError, Retry]
+    letters = list(hourwheel_broker.admin.list_dead_letters("shop"))
+    assert {one.reason for one in letters} == {DeadLetterReason.ATTEMPTS_USED_UP}
+    assert len(letters) == 2
+    app.close()
+
+
+def test_what_a_handler_raises_is_raised_in_the_test(
+    hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    app = App(group="shop")
+    seen: list[str] = []
+
+    @app.handler("orders")
+    async def fail(body: str) -> None:
+        seen.append(body)
+        if len(seen) == 1:
+            raise ValueError(body)
+
+    hourwheel_broker.run(app)
+    app.publish("orders", "first", in_="1h")
+    app.publish("orders", "second", in_="2h")
+    with pytest.raises(ValueError, match="first"):
+        hourwheel_clock.advance("3h")
+    assert hourwheel_clock.now_ms % (24 * HOUR_MS) == HOUR_MS, "it stands where that was"
+    hourwheel_clock.advance("3h")
+    assert seen == ["first", "first", "second"]
+    app.close()
+
+
+class Order(BaseModel):
+    id: int
+
+
+def test_what_is_rejected_is_a_dead_letter_at_once_with_its_reason(
+    hourwheel_broker: Broker,
+) -> None:
+    app = App(group="shop")
+
+    @app.handler("orders")
+    def check(order: Order) -> None:
+        raise Reject(f"no order {order.id}" + "!" * 2_000)
+
+    hourwheel_broker.run(app)
+    app.publish("orders", {"id": 17})
+    hourwheel_broker.settle()
+    app.publish("orders", {"id": "x"})
+    with pytest.raises(InvalidPayload):
+        hourwheel_broker.settle()
+    assert [one.result for one in hourwheel_broker.handled] == [ResultKind.REJECTED] * 2
+    first, second = hourwheel_broker.admin.list_dead_letters("shop")
+    assert first.rejected_because == ("no order 17" + "!" * 2_000)[:1_024]
+    assert "id: Input should be a valid integer" in second.rejected_because
+    assert [first.attempts, second.attempts] == [1, 1]
+    app.close()
+
+
+def test_a_lease_ends_by_the_clock(hourwheel_broker: Broker, hourwheel_clock: Clock) -> None:
+    with Consumer(
+        hourwheel_broker.server,
+        group="shop",
+        topic="orders",
+        invisible_ms=60_000,
+        prefetch_messages=0,
+    ) as consumer:
+        hourwheel_broker.admin.create_topic("orders")
+        app = App(hourwheel_broker.server)
+        app.publish("orders", b"x")
+        (first,) = consumer.receive()
+        hourwheel_clock.advance("59s")
+        assert consumer.receive(wait_ms=0) == []
+        hourwheel_clock.advance("1h")
+        (again,) = consumer.receive()
+        assert (first.attempt, again.attempt) == (1, 2)
+        consumer.ack(again)
+        app.close()
+
+
+async def test_handlers_that_are_coroutines_run_in_the_loop_of_a_test_that_is_one(
+    hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    app = App(group="shop")
+    loops: list[Any] = []
+
+    @app.handler("orders")
+    async def note() -> None:
+        loops.append(asyncio.get_running_loop())
+
+    hourwheel_broker.run(app)
+    await app.publish_async("orders", b"")
+    await hourwheel_broker.settle_async()
+    await app.publish_async("orders", b"", in_="1h")
+    await hourwheel_clock.advance_async("30m")
+    assert len(loops) == 1
+    await hourwheel_clock.advance_to_async(hourwheel_clock.now + timedelta(minutes=30))
+    assert loops == [asyncio.get_running_loop()] * 2
+    await asyncio.to_thread(app.close)
+
+
+def test_occurrences_come_one_by_one(hourwheel_broker: Broker, hourwheel_clock: Clock) -> None:
+    app = App(group="shop")
+    at: list[datetime] = []
+
+    @app.handler("reports")
+    def report(context: MessageContext) -> None:
+        at.append(datetime.fromtimestamp(context.due_ms / 1_000, UTC))
+
+    hourwheel_broker.run(app)
+    hourwheel_broker.admin.create_topic("reports")
+    night = Times(cron="0 3 * * *", time_zone="Europe/Berlin")
+    hourwheel_broker.admin.put_recurrence("reports", "nightly", Message(b""), night)
+    hourwheel_clock.advance_to(datetime(2030, 4, 2, tzinfo=UTC))
+    assert len(at) == 91
+    assert {one.hour for one in at[:89]} == {2}
+    assert [one.hour for one in at[89:]] == [1, 1], "summer time has begun"
+
+
+def test_a_program_that_would_never_end_is_told_so(
+    hourwheel_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.testing.broker.AT_ONCE_MAX", 20)
+    app = App(group="shop")
+
+    @app.handler("orders")
+    def again(number: int) -> None:
+        app.publish("orders", number + 1)
+
+    hourwheel_broker.run(app)
+    app.publish("orders", 0)
+    with pytest.raises(errors.FailedPrecondition, match="for ever"):
+        hourwheel_broker.settle()
+    app.close()
+
+
+def test_a_handler_cannot_move_the_clock(hourwheel_broker: Broker, hourwheel_clock: Clock) -> None:
+    app = App(group="shop")
+
+    @app.handler("orders")
+    def move() -> None:
+        hourwheel_clock.advance(1)
+
+    hourwheel_broker.run(app)
+    app.publish("orders", 0)
+    with pytest.raises(errors.FailedPrecondition, match="a handler cannot"):
+        hourwheel_broker.settle()
+    app.close()
+
+
+@pytest.mark.parametrize("by", ["soon", -1, timedelta(seconds=-1), 1.5, None])
+def test_a_clock_moves_on_and_by_durations_only(hourwheel_clock: Clock, by: Any) -> None:
+    before_ms = hourwheel_clock.now_ms
+    with pytest.raises(errors.InvalidArgument):
+        hourwheel_clock.advance(by)
+    with pytest.raises(errors.InvalidArgument):
+        hourwheel_clock.advance_to(hourwheel_clock.now - timedelta(seconds=1))
+    assert hourwheel_clock.now_ms == before_ms
+
+
+def test_an_app_is_connected_to_where_it_was_when_the_broker_has_ended(tmp_path: Any) -> None:
+    app = App("127.0.0.1:1", group="shop")
+    with Broker(tmp_path, start=datetime(2031, 5, 1, tzinfo=UTC)) as broker:
+        broker.run(app)
+        assert (app.server, broker.clock.now.year) == (broker.server, 2031)
+    assert app.server == "127.0.0.1:1"

@@ -5,7 +5,7 @@ read by ranges of due time. Due times lie in an array of their own beside the un
 query over a quarter of a million units reads 2 MB and not 16.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,22 @@ _UNSORTED_MAX: Final = 8_192
 """Units that came since they were last put in the order of their sequences."""
 
 
+class _BySequence(NamedTuple):
+    """Some units in the order of their sequences."""
+
+    ordinals: NDArray[np.int64]
+    sequences: NDArray[np.uint64]
+
+
+_NOTHING_SORTED: Final = _BySequence(np.empty(0, np.int64), np.empty(0, np.uint64))
+
+
 class Memtable:
     """Units in order of arrival.
 
     Invariants: `_due[i] == _units["due_ms"][i]` for i < count. No unit has a due time in
-    (_seen_after_ms, _seen_next_ms), where the latter is that of some unit, or _NEVER.
+    (_seen_after_ms, _seen_next_ms), where the latter is that of some unit, or _NEVER. The first
+    units are in `_by_sequence`, once `find` needed it.
     """
 
     def __init__(self, capacity: int = CAPACITY_DEFAULT) -> None:
@@ -34,8 +45,7 @@ class Memtable:
         self.count = 0
         self._seen_after_ms = _NOTHING_SEEN_MS
         self._seen_next_ms = _NEVER
-        self._by_sequence = np.empty(0, np.int64)
-        """Ordinals of the first units in the order of their sequences: made when it is needed."""
+        self._by_sequence = _NOTHING_SORTED
 
     @property
     def units(self) -> Units:
@@ -47,7 +57,7 @@ class Memtable:
         self.count = 0
         self._seen_after_ms = _NOTHING_SEEN_MS
         self._seen_next_ms = _NEVER
-        self._by_sequence = np.empty(0, np.int64)
+        self._by_sequence = _NOTHING_SORTED
 
     def insert(self, units: Units) -> None:
         """Add `units`."""
@@ -120,12 +130,11 @@ class Memtable:
         attempts: NDArray[np.uint16],
     ) -> tuple[NDArray[np.int64], Units]:
         """(which of n are here, copies of these units): one unit of each key and attempt."""
-        if self.count - len(self._by_sequence) > _UNSORTED_MAX:
-            self._by_sequence = np.argsort(self.units["sequence"], kind="stable")
-        at, found = len(self._by_sequence), np.full(len(sequences), -1, np.int64)
-        rest = at + np.argsort(self._units["sequence"][at : self.count], kind="stable")
-        for ordinals in (self._by_sequence, rest):
-            ascending = self._units["sequence"][ordinals]
+        if self.count - len(self._by_sequence.ordinals) > _UNSORTED_MAX:
+            self._by_sequence = self._sorted_from(0)
+        found = np.full(len(sequences), -1, np.int64)
+        rest = self._sorted_from(len(self._by_sequence.ordinals))
+        for ordinals, ascending in (self._by_sequence, rest):
             low = np.searchsorted(ascending, sequences, "left")
             counts = np.searchsorted(ascending, sequences, "right") - low
             requested = np.repeat(np.arange(len(sequences)), counts)
@@ -136,6 +145,12 @@ class Memtable:
             found[requested[is_right]] = candidates[is_right]
         here = np.flatnonzero(found >= 0)
         return here, pick(self._units, found[here])
+
+    def _sorted_from(self, first: int) -> "_BySequence":
+        """The units from an ordinal on."""
+        sequences = self._units["sequence"][first : self.count]
+        order = np.argsort(sequences, kind="stable")
+        return _BySequence(first + order, sequences[order])
 
     def dues_after(self, after: Key) -> NDArray[np.int64]:
         """Due times of the units with key > `after`, in order of arrival: a copy."""

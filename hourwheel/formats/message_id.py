@@ -11,6 +11,9 @@ tells apart two messages that got one sequence, before and after a log's tail wa
 """
 
 from collections.abc import Sequence as Seq
+from itertools import chain
+from struct import error as StructError
+from struct import pack
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,6 +25,8 @@ from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX
 ID_DTYPE: Final = np.dtype(
     [("shard", ">u4"), ("epoch", ">u4"), ("sequence", ">u8"), ("due_ms", ">u8")]
 )
+_ID_FIELDS: Final = "IIQQ"
+"""The same for `struct`."""
 ID_BYTES: Final = 24
 ID_CHARS: Final = 48
 assert ID_DTYPE.itemsize == ID_BYTES
@@ -63,6 +68,20 @@ def parse_many(texts: Seq[str]) -> NDArray[Any]:
     if len(raw) != ID_BYTES * len(texts) or any(len(text) != ID_CHARS for text in texts):
         _refuse_first_bad(texts)
     return unpack_many(raw)
+
+
+def pack_many(ids: Seq[MessageId]) -> bytes:
+    """N ids in their packed form, 24 bytes each.
+
+    One call for all their numbers: through an array of tuples it takes half as long again.
+
+    Raises:
+        InvalidMessageId: one has a number that no id has.
+    """
+    try:
+        return pack(f">{_ID_FIELDS * len(ids)}", *chain.from_iterable(ids))
+    except StructError:
+        raise errors.InvalidMessageId("an id with a number that no message has") from None
 
 
 def unpack_many(raw: bytes) -> NDArray[Any]:

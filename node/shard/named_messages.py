@@ -42,8 +42,9 @@ def look_up(views: Views, rows: NDArray[Any]) -> Named:
     waiting = in_wheel & ~cancelled & are_above(sequences, current, views.cursor.key)
     # What is left over of messages below the floor may differ from replica to replica. An epoch
     # of 0 is the mark of another shard's id.
-    expired = ~(in_wheel & are_above(sequences, last, views.cursor.key))
-    expired &= (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
+    expired = (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
+    if expired.any():
+        expired &= ~(in_wheel & are_above(sequences, last, views.cursor.key))
     return Named(sequences, current, last, are_moved, exist, cancelled, waiting, expired)
 
 

@@ -154,10 +154,17 @@ def _merged(page: MovedPage, fresh: MovedPage) -> MovedPage:
     is_there = at < len(page.sequence)
     is_there[is_there] = page.sequence[at[is_there]] == fresh.sequence[is_there]
 
+    # (`np.insert` finds the places out for each column.)
+    is_new = ~is_there
+    places = at + np.cumsum(is_new) - is_new
+    is_old = np.ones(len(page.sequence) + int(is_new.sum()), np.bool_)
+    is_old[places[is_new]] = False
+
     def merged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-        column = old.copy()
-        column[at[is_there]] = new[is_there]
-        return np.insert(column, at[~is_there], new[~is_there])
+        column = np.empty(len(is_old), old.dtype)
+        column[is_old] = old
+        column[places] = new
+        return column
 
     return MovedPage(
         merged(page.sequence, fresh.sequence),

@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from hourwheel import errors, limits
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.formats import message_id
-from hourwheel.formats.message_id import ID_BYTES, ID_DTYPE, MessageId
+from hourwheel.formats.message_id import ID_BYTES, MessageId
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import CANCEL
@@ -34,7 +31,7 @@ async def cancel_many(channel: Channel, ids: Ids) -> list[CancelOutcome]:
         InvalidMessageId: naming a text that is no id; nothing is cancelled then.
         HourwheelError: a call failed; calling again is safe.
     """
-    return [_OUTCOMES[code] for code in await cancel_packed(channel, pack(ids))]
+    return list(map(_OUTCOMES.__getitem__, await cancel_packed(channel, pack(ids))))
 
 
 async def cancel_packed(channel: Channel, packed: bytes) -> list[int]:
@@ -89,8 +86,6 @@ def pack(ids: Ids) -> bytes:
     """Ids as 24 bytes each, one behind the other. Raises `InvalidMessageId`."""
     if isinstance(ids, PublishedIds):
         return ids.packed()
-    if all(isinstance(one, MessageId) for one in ids):
-        rows: list[Any] = list(ids)
-        array: NDArray[Any] = np.array(rows, ID_DTYPE)
-        return array.tobytes()
-    return message_id.parse_many([str(one) for one in ids]).tobytes()
+    if set(map(type, ids)) == {MessageId}:
+        return message_id.pack_many(cast("Sequence[MessageId]", ids))
+    return message_id.parse_many(list(map(str, ids))).tobytes()

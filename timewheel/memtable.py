@@ -16,7 +16,7 @@ from storage.views.unit import NO_UNITS, UNIT, Units, pick, put
 CAPACITY_DEFAULT: Final = 4_096
 _NEVER: Final = 1 << 62
 _NOTHING_SEEN_MS: Final = -2
-_UNSORTED_MAX: Final = 8_192
+UNSORTED_MAX: Final = 8_192
 """Units that came since they were last put in the order of their sequences."""
 
 
@@ -130,7 +130,7 @@ class Memtable:
         attempts: NDArray[np.uint16],
     ) -> tuple[NDArray[np.int64], Units]:
         """(which of n are here, copies of these units): one unit of each key and attempt."""
-        if self.count - len(self._by_sequence.ordinals) > _UNSORTED_MAX:
+        if self.count - len(self._by_sequence.ordinals) > UNSORTED_MAX:
             self._by_sequence = self._sorted_from(0)
         found = np.full(len(sequences), -1, np.int64)
         rest = self._sorted_from(len(self._by_sequence.ordinals))

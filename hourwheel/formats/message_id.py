@@ -10,10 +10,9 @@ It is an opaque text to clients, of fixed width so that hundreds parse in one nu
 tells apart two messages that got one sequence, before and after a log's tail was cut.
 """
 
+import struct
 from collections.abc import Sequence as Seq
 from itertools import chain
-from struct import error as StructError
-from struct import pack
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -79,8 +78,8 @@ def pack_many(ids: Seq[MessageId]) -> bytes:
         InvalidMessageId: one has a number that no id has.
     """
     try:
-        return pack(f">{_ID_FIELDS * len(ids)}", *chain.from_iterable(ids))
-    except StructError:
+        return struct.pack(f">{_ID_FIELDS * len(ids)}", *chain.from_iterable(ids))
+    except struct.error:
         raise errors.InvalidMessageId("an id with a number that no message has") from None
 
 

@@ -27,8 +27,8 @@ from node.shard.shard import Applied, Shard
 from node.telemetry.stats import EngineStats
 from storage.log.commit_log import LogWrite
 
-_APPLY_BATCHES: Final = 8
-_APPLY_SLICE_MS: Final = 5.0
+_APPLY_SLICE_MS: Final = 1.0
+"""Apply takes so long at a time, and one batch more: what gets visible meanwhile waits for that."""
 _FULL_DISK_PAUSE_S: Final = 0.05
 _LINGER_S: Final = 0.006
 """Small calls wait at most so long, and ..."""
@@ -335,15 +335,14 @@ class GroupCommit:
     def _apply_slice(self) -> None:
         self._is_applying = True
         try:
-            begun_s, batch_count = time.perf_counter(), 0
+            begun_s, applied = time.perf_counter(), list[Applied]()
             with self._applying:
-                while True:
-                    applied = self._shard.apply_some(_APPLY_BATCHES)
-                    batch_count += len(applied)
-                    if applied:
-                        self._replication.on_applied(applied)
-                    if not applied or (time.perf_counter() - begun_s) * 1000 > _APPLY_SLICE_MS:
+                while some := self._shard.apply_some(1):
+                    applied += some
+                    if (time.perf_counter() - begun_s) * 1000 > _APPLY_SLICE_MS:
                         break
+                if applied:
+                    self._replication.on_applied(applied)
         except Exception as error:
             # A batch is half applied, and the caller may not stop for this error.
             self._is_broken = True
@@ -355,11 +354,12 @@ class GroupCommit:
         if self._shard.is_stalled:
             self._guard.on_disk_full(self._now_ms())
             self._replication.on_stalled()
+        answered_count = len(applied)
         if self._calls is not None:
             self._calls.on_answered()
-            batch_count += self._calls.taken_count
+            answered_count += self._calls.taken_count
         touched, self._shard.applier.touched = self._shard.applier.touched, set()
-        self._on_applied(touched, batch_count)
+        self._on_applied(touched, answered_count)
 
 
 def _report_error(task: "asyncio.Task[None]", on_error: Callable[[HourwheelError], None]) -> None:

@@ -30,9 +30,11 @@ from storage.views.unit import FEW_UNITS, release_ms, rows_of
 _CALL_FILTER_WORK: Final = 4_096
 """Serving a call with a filter of its own costs as much as masking so many entries, if it gets
 nothing."""
-FIRST_MESSAGES_MAX: Final = 512
+FIRST_MESSAGES_MAX: Final = 64
 """A poll that has waited is answered with no more: of very many that become visible at once, its
-consumer gets the first while the node still reads the others. The next poll finds those."""
+consumer gets the first while the node still reads the others. The next poll finds those. With
+bodies of some 200 bytes so many are 16 KB: the answers of several polls fit into what HTTP/2 lets
+pass on a connection before its other end says more, 64 KB."""
 _SECONDS: Final = 0.001
 Step = Callable[[int], None]
 """What a turn does at `now_ms`."""

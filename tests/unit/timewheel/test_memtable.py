@@ -1,11 +1,12 @@
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
 from tests.support.runs import keyed, pairs_of
-from timewheel.memtable import Memtable, within
+from timewheel.memtable import UNSORTED_MAX, Memtable, within
 
 KEYS = st.builds(Key, st.integers(0, 12), st.integers(0, 4))
 """Few, so that borders are met and keys repeat (a message given back by two groups)."""
@@ -130,3 +131,23 @@ def test_select_some_when_compared_with_a_list(
         assert pairs_of(units) == [key for key in keys if low < key <= bound]
         assert len(units) <= count
         low = bound
+
+
+def test_find_when_some_units_are_kept_in_order_and_others_came_behind_them() -> None:
+    count, more, step = UNSORTED_MAX + 1, 100, 7_919
+    keys = [(at % 5_000, at * step % (count + more)) for at in range(count + more)]
+    assert len({sequence for _, sequence in keys}) == len(keys)
+    table = Memtable()
+    table.insert(keyed(keys[:count]))
+    found: list[list[tuple[int, int]]] = []
+    for wanted in (keys[:count:100], keys[count:], [*keys[5:count:500], *keys[count::9]]):
+        due_ms, sequences = map(np.array, zip(*wanted, strict=True))
+        attempts = np.full(len(wanted), keyed(keys[:1])["attempt"][0], np.uint16)
+        here, units = table.find(due_ms, sequences.astype(np.uint64), attempts)
+        assert pairs_of(units) == [wanted[at] for at in here.tolist()]
+        found.append([wanted[at] for at in here.tolist()])
+        if len(found) == 1:
+            table.insert(keyed(keys[count:]))
+    assert found == [keys[:count:100], keys[count:], [*keys[5:count:500], *keys[count::9]]]
+    here, _ = table.find(np.array([1]), np.array([0], np.uint64), np.array([1], np.uint16))
+    assert not len(here)

@@ -7,6 +7,7 @@ from hourwheel.formats.message_id import (
     ID_BYTES,
     ID_CHARS,
     MessageId,
+    pack_many,
     parse,
     parse_many,
     unpack_many,
@@ -27,6 +28,7 @@ def test_ids_when_printed_and_parsed(ids: list[MessageId]) -> None:
     assert [parse(text) for text in texts] == ids
     packed = b"".join(bytes.fromhex(text) for text in texts)
     assert unpack_many(packed).tolist() == rows.tolist()
+    assert pack_many(ids) == packed
 
 
 def test_ids_when_printed_sort_by_shard_epoch_and_sequence() -> None:

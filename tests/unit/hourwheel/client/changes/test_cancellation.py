@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,12 @@ def test_pack_when_ids_come_in_every_form() -> None:
 def test_pack_when_one_is_no_id() -> None:
     with pytest.raises(errors.InvalidMessageId, match="nonsense"):
         cancellation.pack([str(IDS[0]), "nonsense"])
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 64, 1.5, "7", None])
+def test_pack_when_an_id_has_a_number_that_no_id_has(wrong: Any) -> None:
+    with pytest.raises(errors.InvalidMessageId, match="number"):
+        cancellation.pack([IDS[0], IDS[1]._replace(due_ms=wrong)])
 
 
 async def test_cancel_many_when_each_has_its_outcome(node: FakeNode, channel: Channel) -> None:

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from hourwheel import errors
 from hourwheel.transport.access import Access, Tls
-from node.access.watched_files import WatchedFiles, read_file
 from node.config.tls import TlsSection
 from node.telemetry import logs
+from replication.watched_files import WatchedFiles, read_file
 
 _SECONDS: Final = 0.001
 _CERTIFICATE: Final = "tls.certificate_file"

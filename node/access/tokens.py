@@ -23,9 +23,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from hourwheel import errors
-from node.access.watched_files import WatchedFiles, read_file
 from node.config.authentication import AuthenticationSection
 from node.contracts.access import Method, Principal
+from replication.watched_files import WatchedFiles, read_file
 
 TOKEN_CHARS_MAX: Final = 8 * 1024
 NAME_CHARS_MAX: Final = 256

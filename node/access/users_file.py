@@ -5,7 +5,7 @@ from typing import Final
 from hourwheel import errors
 from node.access.tokens import is_name
 from node.access.user_secrets import is_affordable
-from node.access.watched_files import WatchedFiles, read_file
+from replication.watched_files import WatchedFiles, read_file
 
 _KEY: Final = "authentication.users_file"
 

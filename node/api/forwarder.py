@@ -134,10 +134,22 @@ class AnswerRoom:
                 first.future.set_result(None)
 
 
+class Link(Protocol):
+    """As much of a channel of gRPC as is needed here."""
+
+    def unary_stream(self, method: str) -> Any:
+        """What begins a call with one request."""
+        ...
+
+    def stream_stream(self, method: str) -> Any:
+        """What begins a stream."""
+        ...
+
+
 class Links(Protocol):
     """Connections to other nodes, on which this one can prove what it is."""
 
-    def channel(self, node: NodeId) -> grpc.aio.Channel:
+    def channel(self, node: NodeId) -> Link:
         """The one to a node."""
         ...
 
@@ -256,7 +268,7 @@ class Forwarder:
 
     # -- where to ---------------------------------------------------------------------------------
 
-    def _find(self, context: Context) -> grpc.aio.Channel | None:
+    def _find(self, context: Context) -> Link | None:
         """The way to the master; None: this node is it.
 
         Raises:
@@ -320,7 +332,7 @@ class Forwarder:
             raise errors.NotMaster("this node has just become the master; try again")
         self._enter()
         try:
-            begin: Any = channel.unary_stream(path)
+            begin = channel.unary_stream(path)
             call = begin(raw, timeout=_timeout_s(context), metadata=self._onward(context))
             try:
                 return await read(call)
@@ -346,9 +358,7 @@ class Forwarder:
 
     # -- a stream ---------------------------------------------------------------------------------
 
-    async def _pipe(
-        self, path: str, channel: grpc.aio.Channel, calls: Calls, context: Context
-    ) -> None:
+    async def _pipe(self, path: str, channel: Link, calls: Calls, context: Context) -> None:
         """Bytes to the master and back. As slow as the slower end: nothing piles up here."""
         stats, code = calls.stats.method(path.rpartition("/")[2]), "CANCELLED"
         begun_ms = calls.clock.monotonic_ms()

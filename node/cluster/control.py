@@ -19,7 +19,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import NodeId
-from node.cluster.data_plane import Trust
+from node.cluster.peer_trust import Trust
 from node.cluster.promotion import finish_promotion
 from node.cluster.restored_control import begin_together
 from node.config.checks import cluster_nodes

@@ -3,20 +3,19 @@
 What a node passes on to the master for a client goes this way, too, because the master can believe
 here who the client is.
 
-With certificates: mutual TLS; one of the cluster's authority that names a node lets it call.
+With certificates: mutual TLS; one of the cluster's authority that names a node lets it call. When
+they are renewed, connections that stand go on, and the next ones have the new certificate.
 Without: a secret that all nodes share, in the call's metadata; on loopback only, where no one else
 listens on the wire (the server checks it by `check_loopback` when it starts).
 """
 
+import asyncio
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Container, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import grpc
-from cryptography import x509
 
 from hourwheel import errors, limits
 from hourwheel.internal.v1 import replication_pb2
@@ -32,9 +31,8 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from hourwheel.types import NodeId
 from node.cluster.peer_names import NameCheck
+from node.cluster.peer_trust import Trust, Trusted
 from node.config.checks import split_address
-from node.config.cluster import ClusterSection
-from node.metrics.family import CertificateEnds
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 REPLICATE: Final = f"/{SERVICE.full_name}/Replicate"
@@ -43,7 +41,6 @@ FETCH_MESSAGES: Final = f"/{SERVICE.full_name}/FetchMessages"
 FETCH_LOG: Final = f"/{SERVICE.full_name}/FetchLog"
 _PROOF: Final = "hourwheel-cluster-secret"
 """Key of the call's metadata."""
-_SECRET_BYTES_MIN: Final = 16
 CONNECTION_COUNT_MAX: Final = 128
 CALLS_PER_CONNECTION_MAX: Final = 32
 HANDSHAKE_MS: Final = 5_000
@@ -80,73 +77,7 @@ PING_MS: Final = 2_000
 partition TCP retries as late as the partition was long: without pings a follower would be away for
 as long once more."""
 
-
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
-
-
-@dataclass(frozen=True)
-class Trust:
-    """How the nodes of a cluster know each other: a secret, or certificates."""
-
-    secret: str = ""
-    certificate: bytes = b""
-    key: bytes = b""
-    authority: bytes = b""
-
-    @property
-    def is_tls(self) -> bool:
-        """Whether there are certificates."""
-        return bool(self.certificate)
-
-    def read_certificate_ends(self) -> CertificateEnds | None:
-        """Until when the certificates are valid; None without them.
-
-        Raises:
-            ConfigError: one of the files holds no certificate that can be read.
-        """
-        if not self.is_tls:
-            return None
-        chain_ends_s = _ends_s("cluster.tls_certificate_file", self.certificate)
-        authority_ends_s = _ends_s("cluster.tls_authority_file", self.authority)
-        # All of a chain must be valid. Of several authorities, the new one has already signed.
-        return CertificateEnds(min(chain_ends_s), max(authority_ends_s))
-
-
-def _ends_s(key: str, pem: bytes) -> list[float]:
-    """Until when each certificate of a PEM file is valid, in seconds since the Unix epoch."""
-    try:
-        found = x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
-        raise errors.ConfigError(f"{key} holds no certificate: {error}", key=key) from error
-    return [one.not_valid_after_utc.timestamp() for one in found]
-
-
-def read_trust(config: ClusterSection) -> Trust:
-    """Read the files that the configuration names.
-
-    Raises:
-        ConfigError: one cannot be read, or the secret is too short.
-    """
-    if config.tls_certificate_file:
-        return Trust(
-            certificate=_read("cluster.tls_certificate_file", config.tls_certificate_file),
-            key=_read("cluster.tls_key_file", config.tls_key_file),
-            authority=_read("cluster.tls_authority_file", config.tls_authority_file),
-        )
-    key = "cluster.secret_file"
-    secret = _read(key, config.secret_file).decode("ascii", "replace").strip()
-    if len(secret) < _SECRET_BYTES_MIN or not secret.isprintable() or not secret.isascii():
-        raise errors.ConfigError(
-            f"{key}: the secret must have {_SECRET_BYTES_MIN} printable characters or more", key=key
-        )
-    return Trust(secret=secret)
-
-
-def _read(key: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise errors.ConfigError(f"{key} = {path!r}: {error.strerror}", key=key) from error
 
 
 def check_loopback(key: str, address: str) -> None:
@@ -162,12 +93,68 @@ def check_loopback(key: str, address: str) -> None:
         )
 
 
+class Connection:
+    """A connection to a node, and how many calls are under way on it."""
+
+    def __init__(self, channel: grpc.aio.Channel, trust: Trust) -> None:
+        """`trust`: what it was made with."""
+        self.trust = trust
+        self._channel = channel
+        self._calls = 0
+        self._closing: asyncio.Task[None] | None = None
+        self._on_closed: Callable[[Connection], None] | None = None
+
+    def unary_unary(self, method: str, **codec: Any) -> Any:
+        """As of a channel of gRPC."""
+        return self._counted(self._channel.unary_unary(method, **codec))
+
+    def unary_stream(self, method: str, **codec: Any) -> Any:
+        """As of a channel of gRPC."""
+        return self._counted(self._channel.unary_stream(method, **codec))
+
+    def stream_stream(self, method: str, **codec: Any) -> Any:
+        """As of a channel of gRPC."""
+        return self._counted(self._channel.stream_stream(method, **codec))
+
+    def _counted(self, begin: Any) -> Callable[..., Any]:
+        def call(*request: Any, **options: Any) -> Any:
+            begun = begin(*request, **options)
+            self._calls += 1
+            begun.add_done_callback(self._on_end)
+            return begun
+
+        return call
+
+    def _on_end(self, _: Any) -> None:
+        self._calls -= 1
+        self._close_unused()
+
+    def retire(self, on_closed: "Callable[[Connection], None]") -> None:
+        """No more calls begin on it: close it behind the last one. `on_closed` is called then."""
+        self._on_closed = on_closed
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._on_closed is not None and not self._calls and self._closing is None:
+            self._closing = asyncio.ensure_future(self._channel.close())
+            self._closing.add_done_callback(lambda _: self._tell_closed())
+
+    def _tell_closed(self) -> None:
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    async def close(self) -> None:
+        """End it, and all calls on it."""
+        self._on_closed = None
+        await (self._closing or self._channel.close())
+
+
 class Dialer:
     """Calls to other brokers; one connection to each."""
 
     def __init__(
         self,
-        trust: Trust,
+        trust: Trusted,
         addresses: Mapping[NodeId, str],
         *,
         ping_ms: int = PING_MS,
@@ -189,7 +176,9 @@ class Dialer:
             ("grpc.http2.ping_timeout_ms", ping_ms),  # without it a minute
             ("grpc.http2.max_pings_without_data", 0),
         )
-        self._channels: dict[NodeId, grpc.aio.Channel] = {}
+        self._connections: dict[NodeId, Connection] = {}
+        self._retired: set[Connection] = set()
+        """Made with a former certificate: calls on them go on."""
 
     def replicate(self, node: NodeId) -> Any:
         """Begin a Replicate call."""
@@ -229,36 +218,41 @@ class Dialer:
 
     def proof(self) -> tuple[tuple[str, str], ...]:
         """Metadata of each call, which shows that a node makes it; with certificates none."""
-        secret = self._trust.secret
+        secret = self._trust.now.secret
         return ((_PROOF, secret),) if secret else ()
 
-    def channel(self, node: NodeId) -> grpc.aio.Channel:
-        """The connection to a node.
+    def channel(self, node: NodeId) -> Connection:
+        """The connection to a node; another one than before when there is another certificate.
 
         Raises:
             NotFollowed: it has no address any more: it has left, and this node forgot it.
         """
-        channel = self._channels.get(node)
-        if channel is None:
-            address, options = self._addresses.get(node), list(self._options)
-            if address is None:
-                raise errors.NotFollowed(f"no address of {node} is known", node=node)
-            if self._trust.is_tls:
-                trust = self._trust
-                credentials = grpc.ssl_channel_credentials(
-                    trust.authority, trust.key, trust.certificate
-                )
-                channel = grpc.aio.secure_channel(address, credentials, options=options)
-            else:
-                channel = grpc.aio.insecure_channel(address, options=options)
-            self._channels[node] = channel
-        return channel
+        trust, former = self._trust.now, self._connections.get(node)
+        if former is not None and former.trust is trust:
+            return former
+        address = self._addresses.get(node)
+        if address is None:
+            raise errors.NotFollowed(f"no address of {node} is known", node=node)
+        made = self._connections[node] = Connection(self._open(address, trust), trust)
+        if former is not None:
+            self._retired.add(former)
+            former.retire(self._retired.discard)
+        return made
+
+    def _open(self, address: str, trust: Trust) -> grpc.aio.Channel:
+        options = list(self._options)
+        if not trust.is_tls:
+            return grpc.aio.insecure_channel(address, options=options)
+        credentials = grpc.ssl_channel_credentials(trust.authority, trust.key, trust.certificate)
+        return grpc.aio.secure_channel(address, credentials, options=options)
 
     async def close(self) -> None:
         """End all connections."""
-        for channel in self._channels.values():
-            await channel.close()
-        self._channels.clear()
+        connections = [*self._retired, *self._connections.values()]
+        self._retired.clear()
+        self._connections.clear()
+        for one in connections:
+            await one.close()
 
 
 class _Added(grpc.GenericRpcHandler):
@@ -294,12 +288,36 @@ async def _refuse(_: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the cluster's secret is wrong")
 
 
+def _server_credentials(trusted: Trusted) -> grpc.ServerCredentials:
+    given = trusted.now
+
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC before each handshake, in a thread of its own. None: as before."""
+        nonlocal given
+        if given is trusted.now:
+            return None
+        given = trusted.now
+        return _certificates_of(given)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _certificates_of(given),
+        fetch,  # type: ignore[arg-type]  # None is allowed, says gRPC
+        require_client_authentication=True,
+    )
+
+
+def _certificates_of(trust: Trust) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(trust.key, trust.certificate)], trust.authority
+    )
+
+
 class DataServer:
     """The data plane's listener."""
 
     def __init__(
         self,
-        trust: Trust,
+        trust: Trusted,
         listen: str,
         *,
         handshake_ms: int = HANDSHAKE_MS,
@@ -319,13 +337,14 @@ class DataServer:
         self._trust, self._listen = trust, listen
         self._added = _Added()
         checks: list[grpc.aio.ServerInterceptor] = []
-        if trust.secret:
-            checks.append(_SecretCheck(trust.secret))
-        elif trust.is_tls and node_ids is not None:
+        secret = trust.now.secret
+        if secret:
+            checks.append(_SecretCheck(secret))
+        elif trust.now.is_tls and node_ids is not None:
             checks.append(NameCheck(node_ids))
         options = [
             *_SERVER_OPTIONS,
-            *(_SECRET_OPTIONS if trust.secret else ()),
+            *(_SECRET_OPTIONS if secret else ()),
             ("grpc.server_handshake_timeout_ms", handshake_ms),
             ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION_MAX + forwarded_calls),
         ]
@@ -338,13 +357,10 @@ class DataServer:
             ConfigError: the address cannot be listened on.
         """
         self._server.add_generic_rpc_handlers((handlers, self._added))
-        trust, key = self._trust, "cluster.data_listen"
+        key = "cluster.data_listen"
         try:
-            if trust.is_tls:
-                credentials = grpc.ssl_server_credentials(
-                    [(trust.key, trust.certificate)], trust.authority, require_client_auth=True
-                )
-                port = self._server.add_secure_port(self._listen, credentials)
+            if self._trust.now.is_tls:
+                port = self._server.add_secure_port(self._listen, _server_credentials(self._trust))
             else:
                 check_loopback(key, self._listen)
                 port = self._server.add_insecure_port(self._listen)

@@ -29,10 +29,11 @@ from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.control_feed import ControlFeed
-from node.cluster.data_plane import DataServer, Dialer, read_trust
+from node.cluster.data_plane import DataServer, Dialer
 from node.cluster.log_repair import LogRepair
 from node.cluster.member import ClusterMember, MemberPorts, build_member, min_in_sync_of
 from node.cluster.members import MemberAdministration
+from node.cluster.peer_trust import PeerTrust
 from node.cluster.transfer import ServedCluster
 from node.cluster.view import ClusterView, why_not_ready
 from node.config.checks import NodeAddresses, cluster_nodes
@@ -106,10 +107,11 @@ class ClusterRuntime:
         self._config, self._failure = config, failure
         self._monotonic_ms = clock.monotonic_ms
         self.policies = PolicyFeed(config.access)
-        self._trust = read_trust(config.cluster)
-        self._certificate_ends = self._trust.read_certificate_ends()
+        self._are_certificates_refused = False
+        self._trust = PeerTrust(config.cluster, config.node.id, self._note_certificates)
+        self._watching: asyncio.Task[None] | None = None
         self._nodes = cluster_nodes(config.cluster.nodes)
-        self.cluster_id = find_cluster_id(config, self._trust)
+        self.cluster_id = find_cluster_id(config, self._trust.now)
         self.boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
         self.time = ClusterTime(own_clock, clock.monotonic_ms)
         self._control = ClusterControl(
@@ -126,8 +128,12 @@ class ClusterRuntime:
         self.member: ClusterMember | None = None
         self._joining: asyncio.Task[None] | None = None
 
+    def _note_certificates(self, is_refused: bool) -> None:  # noqa: FBT001 - a callback's only fact
+        self._are_certificates_refused = is_refused
+
     async def start(self) -> None:
         """Start the control process. Raises Unavailable where it does not answer."""
+        self._watching = asyncio.get_running_loop().create_task(self._trust.watch())
         await self._control.start()
 
     def open_shard(
@@ -249,7 +255,8 @@ class ClusterRuntime:
             heartbeat_age_ms=heartbeat_age_ms,
             min_in_sync=min_in_sync_of(self._control.client.state, configured),
             control=self._control.facts(),
-            certificate_ends=self._certificate_ends,
+            certificate_ends=self._trust.certificate_ends,
+            are_certificates_refused=self._are_certificates_refused,
         )
 
     def why_not_ready(self) -> str:
@@ -300,7 +307,8 @@ class ClusterRuntime:
 
     async def stop(self) -> None:
         """End the control process and all connections."""
-        if self._joining is not None:
-            self._joining.cancel()
+        for task in (self._joining, self._watching):
+            if task is not None:
+                task.cancel()
         await self._control.stop()
         await self._dialer.close()

@@ -23,8 +23,9 @@ from node.broker.engine import Engine
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.control_feed import ControlFeed
-from node.cluster.data_plane import Dialer, Trust
+from node.cluster.data_plane import Dialer
 from node.cluster.member import ClusterMember, MemberPorts, build_member
+from node.cluster.peer_trust import Trust
 from node.cluster.restored_control import begin_alone
 from node.cluster.standalone_control import StandaloneControl
 from node.config.model import NodeConfig

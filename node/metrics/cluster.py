@@ -96,6 +96,10 @@ def _certificate_ends(it: Scrape) -> Iterable[Sample]:
     return [] if ends is None else [(("node",), ends.node_s), (("authority",), ends.authority_s)]
 
 
+def _refused_certificates(it: Scrape) -> Iterable[Sample]:
+    return [] if it.cluster is None else [((), float(it.cluster.are_certificates_refused))]
+
+
 def _is_under_replicated(cluster: ClusterFacts) -> float:
     return float(len(cluster.status.shard.in_sync) < len(cluster.status.nodes))
 
@@ -296,8 +300,16 @@ FAMILIES: Final = (
         "hourwheel_tls_certificate_not_after_timestamp_seconds",
         "gauge",
         ("certificate",),
-        "Until when this node's certificate, and its authority's, are valid, as read at the start"
-        " by node and control process; not without TLS.",
+        "Until when the certificate that this node shows to others, and its authority's, are valid;"
+        " not without TLS.",
         _certificate_ends,
+    ),
+    Family(
+        "hourwheel_cluster_tls_files_refused",
+        "gauge",
+        (),
+        "1 while the tls_ files of section cluster cannot be used and the former certificates stay"
+        " in use.",
+        _refused_certificates,
     ),
 )

@@ -74,7 +74,9 @@ class ClusterFacts(NamedTuple):
     min_in_sync: int = 1
     control: ControlFacts = ControlFacts()
     certificate_ends: CertificateEnds | None = None
-    """Of the files as the node read them at its start; None without TLS."""
+    """Of those in use; None without TLS."""
+    are_certificates_refused: bool = False
+    """The files have changed and cannot be used: the former certificates are."""
 
 
 class Scrape(NamedTuple):

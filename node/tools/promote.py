@@ -13,7 +13,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.types import NodeId
 from node.cluster.control import find_cluster_id
-from node.cluster.data_plane import read_trust
+from node.cluster.peer_trust import read_trust
 from node.cluster.promotion import promote
 from node.config.checks import cluster_nodes
 from node.config.model import NodeConfig

@@ -122,7 +122,10 @@ class ControlConfig:
         """
         if self.certificate_file or self.key_file or self.authority_file:
             return with_certificates(
-                Path(self.certificate_file), Path(self.key_file), Path(self.authority_file)
+                Path(self.certificate_file),
+                Path(self.key_file),
+                Path(self.authority_file),
+                self.node_id,
             )
         if not self.secret_file:
             raise errors.ConfigError("control processes need certificates, or a secret_file")

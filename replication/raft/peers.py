@@ -165,6 +165,8 @@ class PeerNetwork:
             self._listening.append(socket.create_server(place, family=family))
         for listening in self._listening:
             self._spawn(self._listener.accept(listening))
+        if self._security.files is not None:
+            self._spawn(self._security.files.watch())
         for peer_id, address in self._peers.items():
             if self._identity.node_id > peer_id:
                 self._spawn(self._dial_for_ever(peer_id, address))

@@ -10,8 +10,9 @@ from hourwheel.types import NodeId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.settings import EngineConfig
-from node.cluster.data_plane import Dialer, Trust
+from node.cluster.data_plane import Dialer
 from node.cluster.member import ClusterMember, MemberPorts, build_member
+from node.cluster.peer_trust import Trust
 from node.cluster.standalone import EpochInMemory, serve
 from node.contracts.broker import Failure
 from node.replica.effects import ReplicaIdentity

@@ -29,8 +29,9 @@ from node.broker.master_service import MasterService
 from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
-from node.cluster.data_plane import DataServer, Dialer, Trust
+from node.cluster.data_plane import DataServer, Dialer
 from node.cluster.member import MemberPorts, build_member
+from node.cluster.peer_trust import Trust
 from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.model import NodeConfig
 from node.contracts.broker import Delivery, Failure, PublishedBatchResult, ReceiveParams

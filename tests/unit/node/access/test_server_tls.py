@@ -71,7 +71,9 @@ def test_files_when_the_authority_is_nonsense(tmp_path: Path) -> None:
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [one.msg["event"] for one in caplog.records if isinstance(one.msg, dict)]
+    found = [
+        one.msg["event"] if isinstance(one.msg, dict) else one.message for one in caplog.records
+    ]
     caplog.clear()
     return found
 

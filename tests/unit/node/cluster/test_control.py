@@ -13,7 +13,7 @@ from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as wire
 from node.cluster import control as cluster_control
 from node.cluster.control import ClusterControl, ControlEnds, find_cluster_id
-from node.cluster.data_plane import Trust
+from node.cluster.peer_trust import Trust
 from node.config.model import NodeConfig
 from replication.control.config import EXIT_CANNOT_START, ControlConfig
 from replication.control_state.state import ControlState

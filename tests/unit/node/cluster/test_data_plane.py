@@ -1,8 +1,6 @@
 """Who may call a broker, and how brokers call each other."""
 
 import asyncio
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -24,12 +22,10 @@ from node.cluster.data_plane import (
     SERVICE,
     DataServer,
     Dialer,
-    Trust,
     check_loopback,
-    read_trust,
 )
 from node.cluster.peer_names import names_of
-from node.config.cluster import ClusterSection
+from node.cluster.peer_trust import Trust
 from tests.support.engine_world import within
 
 SECRET = Trust(secret="known to all of them")
@@ -165,12 +161,14 @@ async def test_one_connection_serves_all_calls_to_a_node() -> None:
     port = await server.start(handlers())
     dialer = Dialer(SECRET, {"n1": f"127.0.0.1:{port}"})
     calls = [dialer.replicate("n1") for _ in range(2)]
-    assert len(dialer._channels) == 1
+    channel = dialer.channel("n1")
+    assert dialer.channel("n1") is channel
     for call in calls:
         await call.done_writing()
         assert await within(call.code()) is grpc.StatusCode.OK
     await dialer.close()
-    assert dialer._channels == {}
+    with pytest.raises(grpc.aio.UsageError):  # it is closed
+        await channel.unary_unary(FETCH_MESSAGES)(b"")
     await server.stop()
 
 
@@ -269,74 +267,6 @@ def test_what_others_may_reach_is_no_loopback(address: str) -> None:
         check_loopback("key", address)
 
 
-def test_secret_is_read_from_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
-    file.write_text("  sixteen characters \n")
-    assert read_trust(ClusterSection(secret_file=str(file))) == Trust(secret="sixteen characters")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"too short", b"\xff" * 30, b"not printable \x00\x01\x02"]
-)
-def test_secret_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "secret"
-    file.write_bytes(content)
-    with pytest.raises(errors.ConfigError, match=r"cluster\.secret_file"):
-        read_trust(ClusterSection(secret_file=str(file)))
-
-
-def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing")
-    with pytest.raises(errors.ConfigError, match=r"cluster\.secret_file = .*missing"):
-        read_trust(ClusterSection(secret_file=missing))
-    with pytest.raises(errors.ConfigError, match=r"cluster\.tls_certificate_file"):
-        read_trust(
-            ClusterSection(
-                tls_certificate_file=missing, tls_key_file=missing, tls_authority_file=missing
-            )
-        )
-
-
-def test_certificates_are_read_from_their_files(tmp_path: Path) -> None:
-    names = ("tls_certificate_file", "tls_key_file", "tls_authority_file")
-    for name in names:
-        (tmp_path / name).write_text(name)
-    found = read_trust(ClusterSection(**{name: str(tmp_path / name) for name in names}))
-    assert found == Trust("", *(name.encode() for name in names))
-
-
-def test_certificates_tell_until_when_they_are_valid() -> None:
-    authority, end_s = trustme.CA(), 4_000_000_000
-    issued = authority.issue_cert("localhost", not_after=datetime.fromtimestamp(end_s, UTC))
-    chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
-    pem = authority.cert_pem.bytes()
-    ends = Trust(certificate=chain + pem, authority=pem).read_certificate_ends()
-    assert ends is not None
-    assert ends.node_s == end_s, "the first to end of the chain"
-    assert ends.authority_s > end_s
-
-
-def test_new_authority_beside_the_old_one_counts() -> None:
-    old, new = trustme.CA(), trustme.CA()
-    issued = new.issue_cert("localhost").cert_chain_pems[0].bytes()
-    pems = old.cert_pem.bytes(), new.cert_pem.bytes()
-    ends = [
-        Trust(certificate=issued, authority=authority).read_certificate_ends()
-        for authority in (pems[0], pems[1], b"".join(pems))
-    ]
-    alone = [one.authority_s for one in ends if one is not None]
-    assert alone[2] == max(alone)
-
-
-def test_secret_never_ends() -> None:
-    assert SECRET.read_certificate_ends() is None
-
-
-def test_file_without_a_certificate_is_named() -> None:
-    with pytest.raises(errors.ConfigError, match=r"cluster\.tls_certificate_file"):
-        Trust(certificate=b"nothing of that kind", authority=b"").read_certificate_ends()
-
-
 async def test_certificate_must_name_a_node_of_the_cluster() -> None:
     authority = trustme.CA()
     server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids=["n1", "n2"])
@@ -385,3 +315,61 @@ def test_names_of_a_certificate_without_names_of_hosts_are_its_common_names() ->
     issued = trustme.CA().issue_cert("10.0.0.1", common_name="n7")
     assert names_of(issued.cert_chain_pems[0].bytes()) == {"n7"}
     assert names_of(b"no certificate") == frozenset()
+
+
+class Changing:
+    """Trust that is replaced."""
+
+    def __init__(self, now: Trust) -> None:
+        self.now = now
+
+
+async def hello(call: Any, epoch: int) -> None:
+    """Say something on a stream, and hear the answer."""
+    await call.write(ReplicateRequest(hello={"epoch": epoch}))  # type: ignore[arg-type]
+    assert (await within(call.read())).hello.epoch == epoch
+
+
+async def test_stream_goes_on_and_the_next_one_has_the_new_certificate() -> None:
+    old, new = trustme.CA(), trustme.CA()
+    serving, calling = Changing(certified(old, "n1")), Changing(certified(old, "n2"))
+    server = DataServer(serving, "127.0.0.1:0", node_ids=["n1", "n2"])
+    addresses = {"n1": f"localhost:{await server.start(handlers())}"}
+    dialer = Dialer(calling, addresses)
+    first = dialer.replicate("n1")  # type: ignore[arg-type]
+    await hello(first, 1)
+    before = dialer.channel("n1")  # type: ignore[arg-type]
+    assert dialer.channel("n1") is before  # type: ignore[arg-type]
+
+    serving.now = certified(new, "n1")  # the caller has not heard of it
+    stale = Dialer(calling, addresses)
+    refused = stale.fetch_messages("n1", FetchMessagesRequest())
+    assert await within(refused.code()) is grpc.StatusCode.UNAVAILABLE
+    await stale.close()
+    calling.now = certified(new, "n2")
+    second = dialer.replicate("n1")  # type: ignore[arg-type]
+    await hello(second, 2)
+    await hello(first, 3)  # on a connection that stands
+    assert dialer.channel("n1") is not before  # type: ignore[arg-type]
+
+    await first.done_writing()
+    assert await within(first.code()) is grpc.StatusCode.OK
+    await hello(second, 4)
+    await dialer.close()
+    await server.stop()
+
+
+async def test_connections_of_before_are_closed_with_the_rest() -> None:
+    authority = trustme.CA()
+    calling = Changing(certified(authority, "n2"))
+    server = DataServer(certified(authority, "n1"), "127.0.0.1:0")
+    dialer = Dialer(calling, {"n1": f"localhost:{await server.start(handlers())}"})
+    streams = []
+    for epoch in range(3):
+        calling.now = certified(authority, "n2")
+        streams.append(dialer.replicate("n1"))  # type: ignore[arg-type]
+        await hello(streams[-1], epoch)
+    await dialer.close()
+    for stream in streams:
+        assert await within(stream.code()) is grpc.StatusCode.CANCELLED
+    await server.stop()

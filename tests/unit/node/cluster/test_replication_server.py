@@ -21,7 +21,8 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.types import NodeId
-from node.cluster.data_plane import Dialer, Trust
+from node.cluster.data_plane import Dialer
+from node.cluster.peer_trust import Trust
 from replication.rules.follower import Stage
 from replication.rules.master import PROTOCOL
 from tests.support.engine_world import within

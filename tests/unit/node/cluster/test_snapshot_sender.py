@@ -12,7 +12,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
 from hourwheel.transport.grpc_errors import failure_of
-from node.cluster.data_plane import SERVICE, DataServer, Dialer, Trust
+from node.cluster.data_plane import SERVICE, DataServer, Dialer
+from node.cluster.peer_trust import Trust
 from node.cluster.snapshot_receiver import receive_snapshot
 from node.cluster.snapshot_sender import SnapshotSender
 from node.snapshot.install import install_snapshot

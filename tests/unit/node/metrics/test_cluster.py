@@ -130,3 +130,10 @@ def test_node_tells_until_when_its_certificates_are_valid() -> None:
     certified = facts(MASTER, EpochStats())._replace(certificate_ends=CertificateEnds(70.0, 90.0))
     assert told(certified)[name] == {("node",): 70.0, ("authority",): 90.0}
     assert told(facts(MASTER, EpochStats()))[name] == {}, "with a secret there is none"
+
+
+def test_node_tells_that_it_refused_certificates() -> None:
+    name = "hourwheel_cluster_tls_files_refused"
+    assert told(facts(MASTER, EpochStats()))[name] == {(): 0}
+    refused = facts(MASTER, EpochStats())._replace(are_certificates_refused=True)
+    assert told(refused)[name] == {(): 1}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from node.access.watched_files import WatchedFiles
+from replication.watched_files import WatchedFiles
 
 
 def test_files_are_looked_at_on_after_an_unexpected_error(
@@ -31,6 +31,7 @@ def test_files_are_looked_at_on_after_an_unexpected_error(
     path.write_text("another")
     files.look()
     assert (files.value, files.version) == ("another", 2)
-    told = [record.msg for record in caplog.records if record.levelname == "ERROR"]
-    assert [line["event"] for line in told] == ["access_files_refused"] * 2  # type: ignore[index]
-    assert isinstance(told[0]["exc_info"], ZeroDivisionError)  # type: ignore[index]
+    told = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.message for record in told] == ["access_files_refused"] * 2
+    assert told[0].exc_info is not None
+    assert isinstance(told[0].exc_info[1], ZeroDivisionError)

@@ -1,13 +1,13 @@
 """Files that are read at the start, and read again when they change while the node runs."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from hourwheel import errors
-from node.telemetry import logs
 
 LOOK_S: Final = 2.0
 """How often it is looked whether files have changed."""
@@ -16,7 +16,7 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 
 T = TypeVar("T")
 _Seen = tuple[tuple[int, int, int], ...]
-_log = logs.get(__name__)
+_log = logging.getLogger(__name__)
 
 
 def read_file(key: str, path: str) -> bytes:
@@ -87,11 +87,15 @@ class WatchedFiles(Generic[T]):
         self.value = value
         self.version += 1
         self._note(False)
-        _log.info("access_files_read", files=list(self._paths))
+        _log.info("access_files_read", extra={"files": list(self._paths)})
 
     def _refuse(self, seen: _Seen, why: str, bug: Exception | None) -> None:
         if seen != self._seen or why != self._complaint:
-            _log.error("access_files_refused", error=why, exc_info=bug)
+            _log.error(
+                "access_files_refused",
+                extra={"error": why, "files": list(self._paths)},
+                exc_info=bug,
+            )
         self._seen, self._complaint = seen, why
         self._note(True)
 

@@ -332,13 +332,19 @@ CONTROL_PLANE: Final = Dashboard(
                             "{{instance}} {{certificate}}",
                         )
                     ],
-                    "Of those that the nodes use, which they read when they start; 0 without TLS.",
+                    "Of those that the nodes show to each other; 0 without TLS between them.",
                 ),
                 Panel(
                     "Certificate files refused",
                     "none",
-                    [ask("max by (instance) (hourwheel_tls_files_refused{%s})", "{{instance}}")],
-                    "1: the files of section tls have changed and are of no use; the log says why.",
+                    [
+                        ask("max by (instance) (hourwheel_tls_files_refused{%s})", "{{instance}}"),
+                        ask(
+                            "max by (instance) (hourwheel_cluster_tls_files_refused{%s})",
+                            "{{instance}} between nodes",
+                        ),
+                    ],
+                    "1: files of certificates have changed and are of no use; the log says why.",
                 ),
             ),
         ),

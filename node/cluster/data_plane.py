@@ -127,14 +127,14 @@ class Connection:
 
     def _on_end(self, _: Any) -> None:
         self._calls -= 1
-        self._close_unused()
+        self._close_if_unused()
 
-    def retire(self, on_closed: "Callable[[Connection], None]") -> None:
-        """No more calls begin on it: close it behind the last one. `on_closed` is called then."""
+    def close_unused(self, on_closed: "Callable[[Connection], None]") -> None:
+        """No more calls begin: close it behind the last one. `on_closed` is called then."""
         self._on_closed = on_closed
-        self._close_unused()
+        self._close_if_unused()
 
-    def _close_unused(self) -> None:
+    def _close_if_unused(self) -> None:
         if self._on_closed is not None and not self._calls and self._closing is None:
             self._closing = asyncio.ensure_future(self._channel.close())
             self._closing.add_done_callback(lambda _: self._tell_closed())
@@ -177,7 +177,7 @@ class Dialer:
             ("grpc.http2.max_pings_without_data", 0),
         )
         self._connections: dict[NodeId, Connection] = {}
-        self._retired: set[Connection] = set()
+        self._former: set[Connection] = set()
         """Made with a former certificate: calls on them go on."""
 
     def replicate(self, node: NodeId) -> Any:
@@ -235,8 +235,8 @@ class Dialer:
             raise errors.NotFollowed(f"no address of {node} is known", node=node)
         made = self._connections[node] = Connection(self._open(address, trust), trust)
         if former is not None:
-            self._retired.add(former)
-            former.retire(self._retired.discard)
+            self._former.add(former)
+            former.close_unused(self._former.discard)
         return made
 
     def _open(self, address: str, trust: Trust) -> grpc.aio.Channel:
@@ -248,8 +248,8 @@ class Dialer:
 
     async def close(self) -> None:
         """End all connections."""
-        connections = [*self._retired, *self._connections.values()]
-        self._retired.clear()
+        connections = [*self._former, *self._connections.values()]
+        self._former.clear()
         self._connections.clear()
         for one in connections:
             await one.close()

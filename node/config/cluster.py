@@ -32,7 +32,12 @@ class ClusterSection(Section):
     secret_file: str = _key(
         "", "", "File with the secret that all nodes share; without TLS, and on loopback only."
     )
-    tls_certificate_file: str = _key("", "", "This node's certificate chain, PEM; its id is in it.")
+    tls_certificate_file: str = _key(
+        "",
+        "",
+        "This node's certificate chain, PEM; its id is in it. Read again when it changes, as"
+        " key and authority are.",
+    )
     tls_key_file: str = _key("", "", "The certificate's private key, PEM.")
     tls_authority_file: str = _key("", "", "Who may sign the nodes' certificates, PEM.")
     min_in_sync: int = _key(

@@ -179,6 +179,11 @@ CASES: Final[dict[str, Case]] = {
         minutes=90,
         resolved={_CERTIFICATE: f"{29 * 86_400}x70 {365 * 86_400}x300"},
     ),
+    "HourwheelCertificatesRefused": Case(
+        fires={"hourwheel_cluster_tls_files_refused": ALWAYS, "hourwheel_tls_files_refused": NEVER},
+        quiet={"hourwheel_cluster_tls_files_refused": NEVER, "hourwheel_tls_files_refused": NEVER},
+        resolved={"hourwheel_cluster_tls_files_refused": "1x20 0x380"},
+    ),
     "HourwheelCallsFail": Case(
         fires={
             'hourwheel_grpc_server_handled_total{method="Publish",code="OK"}': "0+90x40",

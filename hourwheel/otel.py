@@ -41,6 +41,9 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
+from hourwheel.workers.execution import CallNext, Middleware
+from hourwheel.workers.handler import MessageContext
+from hourwheel.workers.results import Reject, Retry
 
 try:
     from opentelemetry import propagate, trace
@@ -48,7 +51,13 @@ try:
 except ImportError as error:
     raise ImportError("tracing needs OpenTelemetry: pip install 'hourwheel[otel]'") from error
 
-__all__ = ["TracedAsyncProducer", "TracedProducer", "context_of", "process_span"]
+__all__ = [
+    "TracedAsyncProducer",
+    "TracedProducer",
+    "context_of",
+    "handler_spans",
+    "process_span",
+]
 
 _NS_PER_MS: Final = 1_000_000
 _log = logging.getLogger(__name__)
@@ -208,6 +217,48 @@ def process_span(
             release_ms = max(first.due_ms, first.store_ms)
             span.add_event("release", timestamp=release_ms * _NS_PER_MS)
         yield span
+
+
+def handler_spans(*, tracer_provider: trace.TracerProvider | None = None) -> Middleware:
+    """Middleware of an app: a span around each call of a handler, linked to who published.
+
+        app = App(group="shop", middleware=[handler_spans()])
+
+    As `process_span`, and in the processes of `hourwheel worker`, too. It is the current span of
+    the handler, also of one that runs in a thread. What a handler raises is recorded; `Retry` and
+    `Reject`, which it means, are named in `error.type` alone.
+    """
+    tracer = _tracer(tracer_provider)
+
+    async def traced(context: MessageContext, call_next: CallNext) -> None:
+        carried = propagate.extract(context.properties or {}, context=Context())
+        origin = trace.get_current_span(carried).get_span_context()
+        attributes = {
+            **_common_attributes(context.topic, "process", "process"),
+            "messaging.consumer.group.name": context.group,
+            "messaging.message.id": context.message_id,
+            "messaging.hourwheel.message.attempt": context.attempt,
+            "messaging.hourwheel.message.due_ms": context.due_ms,
+            "messaging.hourwheel.message.receive_ms": context.receive_ms,
+        }
+        with tracer.start_as_current_span(
+            f"process {context.topic}",
+            kind=trace.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=[trace.Link(origin)] if origin.is_valid else [],
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                await call_next(context)
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__qualname__)
+                if not isinstance(error, Retry | Reject):
+                    span.record_exception(error)
+                    span.set_status(trace.StatusCode.ERROR, str(error))
+                raise
+
+    return traced
 
 
 def context_of(message: ReceivedMessage) -> Context:

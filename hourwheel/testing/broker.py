@@ -9,13 +9,15 @@ two runs of a test are alike.
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from hourwheel import errors, rooms
+from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.blocking import Admin
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.loop_thread import LoopThread
@@ -28,6 +30,8 @@ from hourwheel.workers.app import App
 from hourwheel.workers.execution import CallNext, Execution
 from hourwheel.workers.handler import Handler, MessageContext
 from hourwheel.workers.outcome import tell
+from hourwheel.workers.pattern import find_topics
+from hourwheel.workers.recurring import put_all
 from hourwheel.workers.results import Reject, Result, ResultKind, Retry
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)
@@ -85,8 +89,9 @@ class _Running:
     """A handler that runs here."""
 
     handler: Handler
-    consumer: AsyncConsumer
     execution: Execution
+    consumers: dict[str, AsyncConsumer] = field(default_factory=dict)
+    """By topic."""
 
 
 class Broker:
@@ -161,7 +166,8 @@ class Broker:
     async def _stop(self) -> None:
         for one in self._running:
             one.execution.close()
-            await one.consumer.close()
+            for consumer in one.consumers.values():
+                await consumer.close()
         await self._channel.close()
         await self._node.stop()
 
@@ -193,16 +199,29 @@ class Broker:
         self._nodes_thread.run(self._add(app, execution))
 
     async def _add(self, app: App, execution: Execution) -> None:
-        for handler in app.handlers:
-            consumer = AsyncConsumer(
-                self._channel,
-                group=handler.group,
-                topic=handler.topic,
-                filter=handler.filter,
-                invisible_ms=handler.invisible_ms,
-                prefetch_messages=0,
-            )
-            self._running.append(_Running(handler, consumer, execution))
+        await put_all(AsyncAdmin(self._channel), app.recurrences)
+        self._running += [_Running(handler, execution) for handler in app.handlers]
+
+    async def _receive(self, one: _Running) -> list[tuple[AsyncConsumer, ReceivedMessage]]:
+        """What is there for a handler now."""
+        handler, found = one.handler, []
+        topics = [handler.topic]
+        if handler.has_pattern:
+            topics = await find_topics(AsyncAdmin(self._channel), handler.topic)
+        for topic in topics:
+            consumer = one.consumers.get(topic)
+            if consumer is None:
+                consumer = one.consumers[topic] = AsyncConsumer(
+                    self._channel,
+                    group=handler.group,
+                    topic=topic,
+                    filter=handler.filter,
+                    invisible_ms=handler.invisible_ms,
+                    prefetch_messages=0,
+                )
+            with suppress(errors.UnknownTopic):
+                found += [(consumer, message) for message in await consumer.receive(_TAKEN, 0)]
+        return found
 
     async def _note_error(self, context: MessageContext, call_next: CallNext) -> None:
         try:
@@ -247,10 +266,10 @@ class Broker:
         while not is_done:
             is_done = True
             for one in self._running:
-                messages = await self._in_node(_receive(one.consumer))
-                for message in messages:
+                messages = await self._in_node(self._receive(one))
+                for consumer, message in messages:
                     is_done = False
-                    await self._handle(one, message)
+                    await self._handle(one, consumer, message)
                 handled_count += len(messages)
                 if handled_count > AT_ONCE_MAX:
                     raise errors.FailedPrecondition(
@@ -258,29 +277,25 @@ class Broker:
                         f" {one.handler.name} publish, or retry without delay, for ever?"
                     )
 
-    async def _handle(self, one: _Running, message: ReceivedMessage) -> None:
+    async def _handle(
+        self, one: _Running, consumer: AsyncConsumer, message: ReceivedMessage
+    ) -> None:
         context = MessageContext.of(message, one.handler.group)
         result = await one.execution.run(one.handler, context)
         error, self._error = self._error, None
         at_ms = self._node.now_ms
         self.handled.append(Handled(one.handler.name, context, result.kind, at_ms, error))
-        await self._in_node(self._finish(one, message, result))
+        await self._in_node(self._finish(consumer, message, result, one.handler.name))
         is_meant = isinstance(error, Retry | Reject)
         if error is not None and not is_meant and self._raises:
             raise error
 
-    async def _finish(self, one: _Running, message: ReceivedMessage, result: Result) -> None:
-        await tell(one.consumer, message, result, one.handler.name)
-        await one.consumer.flush_acks()
+    async def _finish(
+        self, consumer: AsyncConsumer, message: ReceivedMessage, result: Result, name: str
+    ) -> None:
+        await tell(consumer, message, result, name)
+        await consumer.flush_acks()
         await self._node.settle()
-
-
-async def _receive(consumer: AsyncConsumer) -> list[ReceivedMessage]:
-    """What is there now."""
-    try:
-        return await consumer.receive(_TAKEN, 0)
-    except errors.UnknownTopic:
-        return []
 
 
 async def _nothing() -> None:

@@ -5,14 +5,18 @@
     payloads.py     Python values as bodies, and back
     results.py      what became of a message; the exceptions by which a handler says so
     execution.py    runs a handler: as a task or in a thread, within its time limit
-    worker.py       receives, has handlers run, acknowledges; holds the leases meanwhile
+    recurring.py    recurrences that a program brings with it
+    worker.py       all services of a program
+    service.py      of one topic: receives, has handlers run, holds the leases meanwhile
+    pattern.py      services of all topics that fit a pattern
+    outcome.py      acknowledges, gives back, rejects
     leases.py       which leases are to be made longer, and when
     processes.py    children that run handlers, so that none takes others with it
     child.py        such a child
     frames.py       what a worker and its children say to each other
     health.py       probes and metrics of a worker, by HTTP
 
-A message goes through them in this order: `worker` leases it, `execution` runs its handler (in this
-process, or in a child, by way of `processes`, `frames` and `child`), and `worker` acknowledges it
-or gives it back. Nothing here knows more of a broker than the public client does.
+A message goes through them in this order: `service` leases it, `execution` runs its handler (in
+this process, or in a child, by way of `processes`, `frames` and `child`), and `service`
+acknowledges it or gives it back. Nothing here knows more of a broker than the public client does.
 """

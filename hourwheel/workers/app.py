@@ -11,17 +11,20 @@ from typing import Any, Final, TypeVar
 from hourwheel import errors
 from hourwheel.client.blocking import Producer
 from hourwheel.client.message import Message
+from hourwheel.client.recurring.recurrences import Missed, Times
 from hourwheel.clock import SystemClock
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
-from hourwheel.instants import check_count, count_of_ms
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.instants import check_count, count_of_ms, instant_to_ms
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.workers.execution import Execution, Middleware
 from hourwheel.workers.handler import CONCURRENCY, TIME_LIMIT_MS, Function, Handler, make_handler
 from hourwheel.workers.payloads import encode
+from hourwheel.workers.recurring import Recurring
+from hourwheel.workers.service import Parts
 from hourwheel.workers.worker import Worker
 
 SERVER_VARIABLE: Final = "HOURWHEEL_SERVER"
@@ -68,6 +71,7 @@ class App:
         self._access: dict[str, Any] = {"tls": tls, "token": token, "user": user}
         self.middleware = tuple(middleware)
         self._handlers: list[Handler] = []
+        self._recurrences: list[Recurring] = []
         self._producer: Producer | None = None
 
     @property
@@ -77,7 +81,7 @@ class App:
 
     def handler(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         *,
         group: str = "",
         filter: str | FilterExpression | None = None,  # noqa: A002 - as in the client
@@ -85,7 +89,7 @@ class App:
         time_limit: int | timedelta = TIME_LIMIT_MS,
         invisible: int | timedelta = 0,
     ) -> Callable[[F], F]:
-        """Register a function, or a coroutine function, for the messages of a topic.
+        """Register a function, or a coroutine function, for the messages of a topic, or of several.
 
         It gets the payload as it is annotated (see `hourwheel.workers.payloads`), and the
         `MessageContext` where a parameter is annotated with it. It returns: the message is
@@ -93,10 +97,12 @@ class App:
         dead letter when the group's attempts are used up. `Retry(delay=...)` says when.
 
         Args:
-            topic: where messages come from.
+            topic: where messages come from; or a pattern, "orders-*", of up to 256 topics, which
+                are looked up every ten seconds; or a list of both.
             group: the consumer group; empty: the app's.
             filter: which messages the group wants; see `AsyncConsumer`.
-            concurrency: how many at one time, in each process. Functions run in as many threads.
+            concurrency: how many at one time, in each process; of a list, for each entry. Functions
+                run in as many threads.
             time_limit: a timedelta or milliseconds. What takes longer is given up and comes again.
             invisible: how long messages are leased at first; 0: as the group is set up. Leases are
                 made longer while a handler runs.
@@ -105,28 +111,97 @@ class App:
             InvalidArgument: an argument, or what the function takes, makes no sense.
         """
         check_count(concurrency, "concurrency", at_least=1)
-        group = group or self._group
-        if not group:
-            raise errors.InvalidArgument("name the consumer group: App(group=...) or the handler's")
+        group = self._checked_group(group)
+        time_limit_ms = max(1, count_of_ms(time_limit, "time_limit"))
+        invisible_ms = count_of_ms(invisible, "invisible")
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        if not topics:
+            raise errors.InvalidArgument("a handler has a topic")
 
         def register(function: F) -> F:
-            made = make_handler(
-                function,
-                topic,
-                group,
-                filter=filter,
-                concurrency=concurrency,
-                time_limit_ms=max(1, count_of_ms(time_limit, "time_limit")),
-                invisible_ms=count_of_ms(invisible, "invisible"),
-            )
-            if any((one.topic, one.group) == (topic, group) for one in self._handlers):
-                raise errors.InvalidArgument(
-                    f"topic {topic!r} has a handler in group {group!r}: which one would get what?"
+            for one in topics:
+                self._add(
+                    make_handler(
+                        function,
+                        one,
+                        group,
+                        filter=filter,
+                        concurrency=concurrency,
+                        time_limit_ms=time_limit_ms,
+                        invisible_ms=invisible_ms,
+                    )
                 )
-            self._handlers.append(made)
             return function
 
         return register
+
+    def _checked_group(self, group: str) -> str:
+        if not (group or self._group):
+            raise errors.InvalidArgument("name the consumer group: App(group=...) or the handler's")
+        return group or self._group
+
+    def _add(self, made: Handler) -> None:
+        if any((one.topic, one.group) == (made.topic, made.group) for one in self._handlers):
+            raise errors.InvalidArgument(
+                f"topic {made.topic!r} has a handler in group {made.group!r}: which one would get"
+                " what?"
+            )
+        self._handlers.append(made)
+
+    def recurring(
+        self,
+        when: str | timedelta,
+        *,
+        zone: str = "",
+        topic: str = "",
+        name: str = "",
+        payload: object = None,
+        missed: Missed = Missed.ALL,
+    ) -> Callable[[F], F]:
+        """Have a function called again and again, by a worker of the app.
+
+        A recurrence of the broker does it (docs/guides/recurring.md): it is put when a worker
+        begins, and defined anew when the program says something else of it. Each occurrence is a
+        message, handled once by one of all workers, with the attempts of the group.
+
+            @app.recurring("0 3 * * *", zone="Europe/Berlin")
+            def report_of_the_night() -> None: ...
+
+        Args:
+            when: a cron expression, or a fixed interval.
+            zone: the time zone of the expression; empty: UTC.
+            topic: empty: one of its own, "<group>.<name>", whose handler the function is. Else a
+                topic that has its handler already: put this decorator above `@app.handler`.
+            name: of the recurrence in its topic; empty: the function's.
+            payload: what each message has, as in `publish`; None: nothing.
+            missed: what becomes of occurrences that an outage has delayed.
+
+        Raises:
+            InvalidArgument: an argument makes no sense, or two recurrences have one name. What is
+                wrong with `when` and `zone`, the worker says as it begins.
+        """
+        times = Times(cron=when, time_zone=zone) if isinstance(when, str) else Times(every=when)
+        times.to_wire()
+        body, content_type = (b"", "") if payload is None else encode(payload)
+        group = "" if topic else self._checked_group("")
+
+        def register(function: F) -> F:
+            own_name = name or str(getattr(function, "__name__", ""))
+            where = topic or f"{group}.{own_name}"
+            if any((one.topic, one.name) == (where, own_name) for one in self._recurrences):
+                raise errors.InvalidArgument(f"there are two recurrences {own_name!r} of {where!r}")
+            if not topic:
+                self.handler(where)(function)
+            made = Recurring(where, own_name, times, body, content_type, missed)
+            self._recurrences.append(made)
+            return function
+
+        return register
+
+    @property
+    def recurrences(self) -> Sequence[Recurring]:
+        """What `recurring` has registered."""
+        return self._recurrences
 
     # --- publishing -----------------------------------------------------------------------------
 
@@ -169,6 +244,26 @@ class App:
         """Take back all messages of a topic with this key. See `Producer.cancel_by_key`."""
         return self.producer.cancel_by_key(topic, key).outcome
 
+    def move(
+        self,
+        topic: str,
+        key: str,
+        *,
+        in_: str | timedelta | int | None = None,
+        at: datetime | None = None,
+    ) -> RescheduleOutcome:
+        """Give all messages of a topic with this key another due time, as in `publish`.
+
+        See `Producer.reschedule_by_key`. Raises InvalidArgument: not one of the two is given.
+        """
+        if (in_ is None) == (at is None):
+            raise errors.InvalidArgument("say in_ or at: where to?")
+        if at is not None:
+            found = self.producer.reschedule_by_key(topic, key, due_ms=instant_to_ms(at))
+        else:
+            found = self.producer.reschedule_by_key(topic, key, delay_ms=_delay_ms(in_ or 0))
+        return found.outcome
+
     @property
     def producer(self) -> Producer:
         """The app's own, for all else that a producer does."""
@@ -205,7 +300,8 @@ class App:
         execution = Execution(self._handlers, self.middleware)
         try:
             async with self.channel() as channel:
-                worker = Worker(channel, self._handlers, execution, SystemClock())
+                parts = Parts(channel, execution, SystemClock())
+                worker = Worker(parts, self._handlers, recurring=self._recurrences)
                 stop = asyncio.create_task(_stop_when(stopping, worker))
                 try:
                     await worker.run()

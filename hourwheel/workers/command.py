@@ -11,6 +11,7 @@ from hourwheel.clock import SystemClock
 from hourwheel.workers.app import App
 from hourwheel.workers.health import HandlerHealth, HealthServer, WorkerHealth
 from hourwheel.workers.processes import Processes
+from hourwheel.workers.service import Parts
 from hourwheel.workers.worker import Worker
 
 STOP_MS: Final = 30_000
@@ -47,10 +48,9 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
     processes = Processes(options.target, app.handlers, options.process_count)
     async with processes, app.channel() as channel:
         worker = Worker(
-            channel,
+            Parts(channel, processes, SystemClock()),
             app.handlers,
-            processes,
-            SystemClock(),
+            recurring=app.recurrences,
             process_count=options.process_count,
         )
         health = _serve_health(options, worker, processes)
@@ -110,7 +110,7 @@ def _serve_health(
         handlers = [
             HandlerHealth(
                 one.handler.name,
-                one.handler.topic,
+                one.topic,
                 one.handler.group,
                 one.is_receiving,
                 one.running_count,

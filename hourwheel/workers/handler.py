@@ -65,6 +65,7 @@ class Handler:
 
     function: Function
     topic: str
+    """Or a pattern, in which * stands for any text and ? for a character."""
     group: str
     filter: str | FilterExpression | None
     concurrency: int
@@ -78,6 +79,11 @@ class Handler:
     """None: the function takes no payload."""
     context_name: str
     """The parameter that takes the `MessageContext`; empty: none."""
+
+    @property
+    def has_pattern(self) -> bool:
+        """Whether `topic` is one."""
+        return "*" in self.topic or "?" in self.topic
 
     @property
     def name(self) -> str:

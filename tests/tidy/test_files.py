@@ -22,7 +22,7 @@ PLACES: Final = (
     *("helm/*/templates/*.yaml", "helm/*/templates/*.tpl", "helm/*/templates/NOTES.txt"),
     *("helm/*/templates/tests/*.yaml", "helm/*/ci/*-values.yaml", "helm/*/files/*.sh"),
     *("helm/*/files/*.yaml", "helm/*/files/dashboards/*.json", "helm/monitoring/*.py"),
-    *("docs/runbooks/*.md", "docs/guides/*.md"),
+    *("docs/runbooks/*.md", "docs/guides/*.md", "docs/examples/*.py"),
     *("packaging/Containerfile", "packaging/spark.Containerfile"),
     *("packaging/*.toml", "packaging/*.yaml", "packaging/*.py"),
     "packaging/site/conf.py",

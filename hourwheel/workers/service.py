@@ -1,0 +1,235 @@
+"""Serves a handler with the messages of one topic: leases them, holds the leases, tells the broker.
+
+As many messages are leased as can be worked on at once and no more: what waits for its turn waits
+at the node, where it costs nobody an attempt. While a handler runs its lease is made longer.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Final, NamedTuple, Protocol
+
+from hourwheel import errors
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+from hourwheel.clock import Clock
+from hourwheel.transport.channel import Channel
+from hourwheel.workers.handler import Handler, MessageContext
+from hourwheel.workers.leases import Leases
+from hourwheel.workers.outcome import give_back, tell
+from hourwheel.workers.results import GIVEN_BACK, Result, ResultKind, failed
+
+POLL_WAIT_MS: Final = 20_000.0
+FIRST_WAIT_MS: Final = 100.0
+"""Of the first poll, and after a failure: its answer says that messages can be received."""
+ABSENT_TOPIC_WAIT_S: Final = 1.0
+"""How often to look whether a topic is there by now."""
+UNAVAILABLE_WAIT_S: Final = 1.0
+_log = logging.getLogger("hourwheel.worker")
+
+
+class Runner(Protocol):
+    """Runs handlers somewhere."""
+
+    async def run(self, handler: Handler, context: MessageContext) -> Result:
+        """What became of a message. Raises nothing but `CancelledError`."""
+        ...
+
+
+class Parts(NamedTuple):
+    """What all services of a worker have in common."""
+
+    channel: Channel
+    runner: Runner
+    clock: Clock
+
+
+class Slots:
+    """How many messages of a handler may be worked on at once, of all topics that share them."""
+
+    def __init__(self, count: int) -> None:
+        """All are free."""
+        self._count, self._leased_count = count, 0
+        self._is_free = asyncio.Event()
+        self.gate = asyncio.Semaphore(count)
+        """Held while a message is worked on."""
+        self.sharer_count = 0
+        """Topics."""
+
+    @property
+    def share(self) -> int:
+        """How many messages one topic may lease now; 0: none.
+
+        Several topics may lease the last ones at the same time: those wait, leased, at the gate.
+        """
+        free = self._count - self._leased_count
+        return max(1, free // max(1, self.sharer_count)) if free > 0 else 0
+
+    def add(self) -> None:
+        """A message is leased."""
+        self._leased_count += 1
+
+    def remove(self) -> None:
+        """It is done with."""
+        self._leased_count -= 1
+        self._is_free.set()
+
+    async def wait_for_free(self) -> None:
+        """Return when another one may be leased."""
+        while not self.share:
+            self._is_free.clear()
+            await self._is_free.wait()
+
+
+class Service:
+    """Of one handler and topic: its consumer, its leases, and what it has in work."""
+
+    def __init__(self, parts: Parts, handler: Handler, topic: str, slots: Slots) -> None:
+        """`slots`: may be shared with other topics of the handler."""
+        self.handler, self.topic = handler, topic
+        self._runner, self._clock, self._slots = parts.runner, parts.clock, slots
+        slots.sharer_count += 1
+        self._consumer = AsyncConsumer(
+            parts.channel,
+            group=handler.group,
+            topic=topic,
+            filter=handler.filter,
+            invisible_ms=handler.invisible_ms,
+            prefetch_messages=0,
+        )
+        self._leases = Leases()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leased = asyncio.Event()
+        """There are leases again."""
+        self.counts: Counter[ResultKind] = Counter()
+        self.is_receiving = False
+        """The last poll was answered."""
+        self._is_topic_missing = False
+
+    @property
+    def running_count(self) -> int:
+        """Messages in work."""
+        return len(self._tasks)
+
+    async def serve(self, stopping: asyncio.Event) -> None:
+        """Receive until `stopping` is set, wait for what is in work. Raises as `Worker.run`."""
+        keeper = asyncio.create_task(self._keep_leases())
+        stop = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                await self._serve_once(stop)
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            for one in (keeper, stop, *self._tasks):
+                one.cancel()
+            await asyncio.gather(keeper, stop, *self._tasks, return_exceptions=True)
+            self._slots.sharer_count -= 1
+            await self._close()
+
+    async def _serve_once(self, stop: "asyncio.Task[bool]") -> None:
+        """One poll, or the wait for a free slot. Returns early when it is to stop."""
+        share = self._slots.share
+        waited = self._receive(share) if share else self._wait_for_slot()
+        step = asyncio.create_task(waited)
+        await asyncio.wait({step, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not step.done():
+            step.cancel()
+            await asyncio.wait({step})
+        if step.cancelled():
+            return
+        for message in step.result():
+            self._start(message)
+
+    async def _wait_for_slot(self) -> list[ReceivedMessage]:
+        await self._slots.wait_for_free()
+        return []
+
+    async def _receive(self, free: int) -> list[ReceivedMessage]:
+        try:
+            wait_ms = POLL_WAIT_MS if self.is_receiving else FIRST_WAIT_MS
+            received = await self._consumer.receive(free, wait_ms)
+        except errors.UnknownTopic:
+            if not self._is_topic_missing:
+                _log.info("topic %s is not there yet", self.topic)
+            self.is_receiving, self._is_topic_missing = False, True
+            await asyncio.sleep(ABSENT_TOPIC_WAIT_S)
+            return []
+        except errors.HourwheelError as error:
+            self.is_receiving = False
+            if not error.retriable:
+                raise
+            _log.warning("cannot receive from %s: %s", self.topic, error)
+            await asyncio.sleep(UNAVAILABLE_WAIT_S)
+            return []
+        self.is_receiving, self._is_topic_missing = True, False
+        return received
+
+    def _start(self, message: ReceivedMessage) -> None:
+        if not self._leases:
+            self._leased.set()
+        self._leases.add(message.batch, self._clock.monotonic_ms())
+        self._slots.add()
+        task = asyncio.create_task(self._work(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._slots.remove()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a result could not be told to the broker: %r", error)
+
+    async def _work(self, message: ReceivedMessage) -> None:
+        try:
+            async with self._slots.gate:
+                result = await self._run(message)
+            self.counts[result.kind] += 1
+            await tell(self._consumer, message, result, self.handler.name)
+        except asyncio.CancelledError:
+            await give_back(self._consumer, message, GIVEN_BACK)
+            raise
+        finally:
+            self._leases.remove(message.batch)
+
+    async def _run(self, message: ReceivedMessage) -> Result:
+        try:
+            context = MessageContext.of(message, self.handler.group)
+        except errors.HourwheelError as error:
+            return failed(f"the message cannot be read: {error}")
+        return await self._runner.run(self.handler, context)
+
+    async def _keep_leases(self) -> None:
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            due = self._leases.find_due(now_ms)
+            if due:
+                await asyncio.gather(*(self._extend(batch, ms) for batch, ms in due))
+                continue
+            self._leased.clear()
+            wait_ms = self._leases.next_wakeup_ms() - now_ms
+            try:
+                async with asyncio.timeout(min(wait_ms, POLL_WAIT_MS) / 1_000):
+                    await self._leased.wait()
+            except TimeoutError:
+                continue
+
+    async def _extend(self, batch: ReceivedBatch, ms: int) -> None:
+        try:
+            await self._consumer.change_invisible(batch, ms)
+        except errors.HourwheelError as error:
+            is_lost = isinstance(error, errors.StaleReceipt)
+            self._leases.on_failed(batch, self._clock.monotonic_ms(), is_lost=is_lost)
+            _log.warning(
+                "%s: a lease could not be made longer, and its messages may come twice: %s",
+                self.handler.name,
+                error,
+            )
+        else:
+            self._leases.on_extended(batch, self._clock.monotonic_ms())
+
+    async def _close(self) -> None:
+        try:
+            await self._consumer.close()
+        except errors.HourwheelError as error:
+            _log.warning("some messages of %s come again: %s", self.topic, error)

@@ -1,0 +1,282 @@
+"""The programs in docs/examples, each at a broker of its own whose clock the test moves."""
+
+import asyncio
+import importlib.util
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from hourwheel.testing import Broker, Clock
+from tests.support.eventually import until
+from tests.tidy import tree
+
+FOLDER = "docs/examples"
+LINES_MAX = 80
+Load = Callable[[str], Any]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    """Imports an example anew."""
+    loaded: list[Any] = []
+
+    def load_one(name: str) -> Any:
+        spec = importlib.util.spec_from_file_location(name, tree.ROOT / FOLDER / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        loaded.append(module)
+        return module
+
+    yield load_one
+    for module in loaded:
+        module.app.close()
+
+
+@pytest.fixture
+def run(load: Load, hourwheel_broker: Broker) -> Load:
+    """Imports an example, and has its handlers called."""
+
+    def run_one(name: str) -> Any:
+        module = load(name)
+        hourwheel_broker.run(module.app)
+        return module
+
+    return run_one
+
+
+def test_unpaid_orders_are_closed(run: Load, hourwheel_clock: Clock) -> None:
+    shop = run("unpaid_orders")
+    for number in ("paid", "unpaid", "later", "late"):
+        shop.place(number)
+    assert shop.pay("paid")
+    shop.give_more_time("later")
+    hourwheel_clock.advance("30m")
+    states = {number: state.name for number, state in shop.ORDERS.items()}
+    assert states == {"paid": "PAID", "unpaid": "CLOSED", "later": "UNPAID", "late": "CLOSED"}
+    assert not shop.pay("late")
+    hourwheel_clock.advance("30m")
+    assert shop.ORDERS["later"] is shop.State.CLOSED
+
+
+class OtherSide:
+    """Answers webhooks."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        self.seen: list[tuple[str, bytes]] = []
+        other = self
+
+        class Answers(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                other.seen.append((self.headers["Webhook-Id"], body))
+                self.send_response(other.statuses.pop(0) if other.statuses else 204)
+                self.end_headers()
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Answers)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def test_webhooks_are_tried_for_a_day(
+    run: Load, hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    webhooks, other, begin = run("webhooks"), OtherSide(), hourwheel_clock.now
+
+    def publish() -> None:
+        webhooks.app.publish("webhooks", webhooks.Webhook(other.url, "{}"))
+
+    other.statuses = [500, 429]
+    publish()
+    hourwheel_clock.advance("1h")
+    assert [one.at_ms - int(begin.timestamp() * 1_000) for one in hourwheel_broker.handled] == [
+        0,
+        10_000,
+        70_000,
+    ]
+    assert len({message_id for message_id, _ in other.seen}) == 1
+
+    other.statuses = [404]
+    publish()
+    hourwheel_clock.advance("1m")
+    other.close()
+    publish()  # nobody answers now
+    hourwheel_clock.advance("30h")
+    refused, gone = hourwheel_broker.admin.list_dead_letters("webhooks")
+    assert refused.rejected_because == f"{other.url} answers 404"
+    assert (gone.rejected_because, gone.attempts) == (f"{other.url} answers 503, for a day", 7)
+
+
+@pytest.mark.parametrize(
+    ("local", "reminded"),
+    [
+        ("2030-06-05 14:00", "2030-06-04 14:00"),
+        ("2030-06-05 06:30", "2030-06-03 20:00"),
+        ("2030-06-05 22:00", "2030-06-04 20:00"),
+        ("2030-03-31 14:00", "2030-03-30 13:00"),  # a day of 23 hours lies in between
+    ],
+)
+def test_reminders_keep_quiet_at_night(
+    run: Load, hourwheel_clock: Clock, local: str, reminded: str
+) -> None:
+    calendar, zone = run("reminders"), ZoneInfo("Europe/Berlin")
+    at = datetime.fromisoformat(local).replace(tzinfo=zone)
+    made = calendar.Appointment(id="a", who="Ada", at=at, zone=str(zone))
+    calendar.make(made.model_copy(update={"at": at + timedelta(days=1)}))
+    calendar.change(made)
+    due = datetime.fromisoformat(reminded).replace(tzinfo=zone)
+    hourwheel_clock.advance_to(due - timedelta(seconds=1))
+    assert calendar.SENT == []
+    hourwheel_clock.advance("10d")
+    assert [("Ada", at)] == calendar.SENT
+
+
+def test_the_last_change_of_a_burst_counts(run: Load, hourwheel_clock: Clock) -> None:
+    search = run("debounce")
+    for _ in range(5):
+        search.change("page")
+        search.look_at("other")
+        hourwheel_clock.advance("20s")
+    assert search.INDEXED == ["other"] * 2, "each half a minute"
+    hourwheel_clock.advance("1m")
+    assert sorted(search.INDEXED) == ["other"] * 3 + ["page"]
+
+
+def test_reports_are_made_each_night(run: Load, hourwheel_clock: Clock) -> None:
+    reports = run("nightly_report")
+    hourwheel_clock.advance_to(datetime(2030, 1, 8, 12, tzinfo=UTC))
+    days = ["2029-12-31", *(f"2030-01-{day:02}" for day in range(1, 8))]
+    assert list(reports.REPORTS) == days
+    assert [*days[:4], days[6], days[7]] == reports.MAILED, "not on Saturday and Sunday"
+
+
+def test_a_trip_is_booked_or_undone(run: Load, hourwheel_clock: Clock) -> None:
+    trips, undone = run("saga"), []
+
+    def book(trip: str, step: str) -> None:
+        if trip == "full" and step == "car":
+            raise trips.SoldOut
+        if trip == "slow" and step == "hotel":
+            raise trips_retry(delay=timedelta(minutes=4))
+
+    trips_retry = sys.modules["hourwheel"].Retry
+    trips.book, trips.undo = book, lambda trip, step: undone.append(f"{trip} {step}")
+    for trip in ("good", "full", "slow"):
+        trips.start(trip)
+    hourwheel_clock.advance("1h")
+    assert trips.ENDED == {"good": "booked", "full": "no car", "slow": "too late"}
+    assert undone == ["full hotel", "full flight", "slow flight"]
+
+
+async def ask(api: Any, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """A request to an ASGI application."""
+    raw, sent = json.dumps(body).encode(), list[dict[str, Any]]()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": raw}
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    await api(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+@asynccontextmanager
+async def started(api: Any) -> AsyncIterator[None]:
+    async with api.router.lifespan_context(api):
+        yield
+
+
+async def test_a_fastapi_application_schedules_and_handles(
+    load: Load, hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    """Its handlers run by themselves, as in production; time is the broker's."""
+    shop = load("fastapi_shop")
+    shop.app.connect_to(hourwheel_broker.server)
+    async with started(shop.api):
+        for number in (17, 18):
+            status, answer = await ask(shop.api, "POST", "/orders", {"id": number, "total": 9.5})
+            assert (status, set(answer)) == (201, {"message_id"})
+        assert await ask(shop.api, "POST", "/orders/17/payment") == (200, {"state": "paid"})
+        await hourwheel_clock.advance_async("30m")
+        await until(lambda: shop.CLOSED == [18])
+        status, answer = await ask(shop.api, "POST", "/orders/18/payment")
+        assert (status, answer) == (409, {"detail": "too late: ALREADY_RELEASED"})
+        assert (await ask(shop.api, "POST", "/orders", {"id": "x"}))[0] == 422
+    await asyncio.sleep(0)
+
+
+def test_django_publishes_what_was_committed(
+    load: Load, hourwheel_broker: Broker, hourwheel_clock: Clock, tmp_path: Path
+) -> None:
+    import django  # noqa: PLC0415 - it is set up here
+    from django.conf import settings  # noqa: PLC0415
+    from django.db import connections, transaction  # noqa: PLC0415
+
+    database = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "shop.sqlite")}
+    settings.configure(DATABASES={"default": database}, USE_TZ=True)
+    django.setup()
+    shop = load("django_shop")
+    with connections["default"].schema_editor() as editor:
+        editor.create_model(shop.Order)
+        editor.create_model(shop.Outbox)
+    hourwheel_broker.run(shop.app)
+
+    order = shop.place(hourwheel_clock.now)
+    assert shop.Outbox.objects.count() == 0
+    with pytest.raises(ValueError, match="no stock"), transaction.atomic():  # noqa: PT012
+        shop.place(hourwheel_clock.now)
+        raise ValueError("no stock")
+    # The process has died after its commit.
+    lost = shop.Order.objects.create()
+    due = hourwheel_clock.now + timedelta(minutes=30)
+    shop.Outbox.objects.create(topic=shop.TOPIC, body=str(lost.pk).encode(), due=due)
+    hourwheel_clock.advance("29m")
+    assert (shop.CLOSED, shop.Outbox.objects.count()) == ([], 0)
+    hourwheel_clock.advance("1m")
+    assert sorted(shop.CLOSED) == [order.pk, lost.pk]
+    assert shop.Order.objects.count() == 2
+    connections.close_all()
+
+
+def test_examples_are_short_and_each_is_tried_and_told_of() -> None:
+    names = [path.name for path in (tree.ROOT / FOLDER).glob("*.py")]
+    page, tests = tree.text("docs/guides/examples.md"), tree.text("tests/clients/test_examples.py")
+    assert len(names) >= 8
+    for name in names:
+        assert len(tree.text(f"{FOLDER}/{name}").splitlines()) < LINES_MAX
+        assert f"(../examples/{name})" in page
+        assert f'("{name.removesuffix(".py")}")' in tests

@@ -13,14 +13,13 @@ from typing import Any, Protocol
 
 from chaos.log_parts.deals import Deals
 from chaos.log_parts.entries import IN_PLACE, Entry, Sent, hold, place_of
+from chaos.log_parts.order import Turns, is_wanted, metas_at
 from chaos.log_parts.owners import Owners
 from chaos.log_parts.requests import requests_of
 from chaos.log_parts.unique_keys import UniqueKeys
 from chaos.recurring.model import RecurrenceModel
-from hourwheel.filter_language.evaluate import evaluate
-from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_from_wire
-from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import (
     ConfigChange,
@@ -105,6 +104,7 @@ class LogModel:
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
     """Offset of a record -> what its proposer must be told."""
+    _turns: Turns = field(default_factory=Turns, compare=False)
     _wheel: list[Entry] = field(default_factory=list, compare=False)
     """A heap of what is waiting, and of what no longer is."""
 
@@ -329,13 +329,15 @@ class LogModel:
             if outcome in IN_PLACE:
                 low, high = max(first, self.starts.get(queue, 0)), min(first + count, len(entries))
                 left = set(range(low, high)) - self.resolved.get((group, queue), set())
+                if outcome == Outcome.HELD:
+                    self._check_turns(subscription, queue, sorted(left))
                 counts[-1] = hold(self.held, (group, queue), left, outcome, retry_due_ms)
                 continue
             fresh = self._take(group, queue, first, first + count)
             counts[-1] = len(fresh)
             held = {at: self.held.pop((group, queue, at), (0, 0)) for at in fresh}
-            if self.groups[group].order and outcome in {Outcome.ACK, Outcome.DEAD}:
-                self._check_overtaking(subscription, queue, fresh)
+            if outcome in {Outcome.ACK, Outcome.DEAD}:
+                self._check_turns(subscription, queue, fresh)
             if outcome == Outcome.ACK:
                 self.done.setdefault(group, set()).update((queue, at) for at in fresh)
                 continue
@@ -352,21 +354,21 @@ class LogModel:
                 self._retry(subscription, entry, retry_due_ms, batch.header.store_ms, is_dead=dead)
         return counts
 
-    def _check_overtaking(self, subscription: Subscription, queue: int, fresh: list[int]) -> None:
-        """An ordered group ends nothing behind an unfinished message of the same ordering key."""
+    def _check_turns(self, subscription: Subscription, queue: int, ended: list[int]) -> None:
+        """An ordered group ends, or gives back, nothing behind an unfinished one of its key."""
         group, topic = subscription.group_id, subscription.topic_id
-        if queue >> 8 != topic:
+        if not self.groups[group].order or queue >> 8 != topic:
             return  # a dead letter that was given again has no place
-        resolved, entries = self.resolved[group, queue], self.queues[queue]
-        last = {self._ordering_key(entries[at].sequence): at for at in fresh}
-        last.pop("", None)
-        for at in range(self.starts.get(queue, 0), max(last.values(), default=0)):
-            sequence = entries[at].sequence
-            if at not in resolved and at < last.get(self._ordering_key(sequence), -1):
-                assert not self.is_wanted(group, topic, sequence), f"{sequence} is overtaken"
+        entries, place = self.queues.get(queue, []), (group, queue)
+        done, start = self.resolved.get(place, set()), self.starts.get(queue, 0)
+        meta_at = metas_at(self.metas, entries)
+        filters = self.filters.get((group, topic), ())
+        for at, before in self._turns.overtaken(place, ended, done, start, meta_at, filters):
+            self.overtakes(entries[at].sequence, at, entries[before].sequence)
 
-    def _ordering_key(self, sequence: int) -> str:
-        return decode(self.metas.get(sequence, b"")).ordering_key
+    def overtakes(self, sequence: int, position: int, before: int) -> None:
+        """A message of an ordered group was done with before an earlier one of its key."""
+        raise AssertionError(f"{sequence} at {position} overtakes {before}")
 
     def _take(self, group: int, queue: int, first: int, end: int) -> list[int]:
         """Resolve what is there and not resolved yet; which positions these are."""
@@ -414,11 +416,7 @@ class LogModel:
 
     def is_wanted(self, group: int, topic: int, sequence: int) -> bool:
         """Whether a message matches all that the group ever wanted of the topic."""
-        meta = decode(self.metas.get(sequence, b""))
-        return all(
-            evaluate(parse(one), meta.tags, dict(meta.properties)) is True
-            for one in self.filters.get((group, topic), ())
-        )
+        return is_wanted(self.metas.get(sequence, b""), self.filters.get((group, topic), ()))
 
     def _subscription(self, group: int, topic: int) -> Subscription | None:
         for one in self.subscriptions:

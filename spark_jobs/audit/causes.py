@@ -27,7 +27,7 @@ _SEEN: Final = ("queue-fields", "wheel-extra", "queue-early", "sequence-wrong")
 """Their due time is that of a view."""
 _GONE: Final = ("wheel-missing", "queue-missing", "tombstone-wrong")
 _KEPT: Final = ("wheel-extra", "queue-cancelled", "tombstone-wrong")
-_BY_POSITION: Final = ("ack-", "filter")
+_BY_POSITION: Final = ("ack-", "filter", "order-")
 _OF_RESOLVES: Final = frozenset({"ack-undelivered", "ack-early", "resolve-unknown"})
 _OF_THE_LEDGER: Final = frozenset(
     {"message-changed", "cancel-changed", "log-hole", "sequence-gap", "dispatch-chain"}

@@ -15,8 +15,16 @@ from spark_jobs.audit.checks.catalog import FOREVER
 from spark_jobs.audit.checks.dispatch import check_sums, sums_by_record
 from spark_jobs.audit.checks.entries import EntryDiff, Place, compare, settle
 from spark_jobs.audit.checks.filters import find_missed, gene_finding, missed_finding, plan_filters
-from spark_jobs.audit.checks.groups import StaticQueue
+from spark_jobs.audit.checks.groups import GroupFacts, StaticQueue
 from spark_jobs.audit.checks.ledger import RELEASE
+from spark_jobs.audit.checks.order import (
+    Keys,
+    OrderRows,
+    find_keys,
+    ordered_topics,
+    overtaking,
+    plan_order,
+)
 from spark_jobs.audit.checks.partial import (
     PartialPart,
     PartialTask,
@@ -110,7 +118,8 @@ class Joining:
                 copies.setdefault(copy.where.topic_queue, []).append(copy)
         firsts = first_positions(state.ledger.queued)
         at = () if state.is_whole or state.plan is None else state.plan.wheel_at
-        plan = JoinPlan(firsts, copies, state.facts.resolves, self._chunk_entries, at)
+        ordered = ordered_topics(state.line) if state.is_whole else frozenset[int]()
+        plan = JoinPlan(firsts, copies, state.facts.resolves, self._chunk_entries, at, ordered)
         spread = errors.required(state.spread, "releases are spread before they are joined")
         for joined in spread.join(partial(join_releases, state.runner.share(plan))):
             self._take(joined)
@@ -279,6 +288,7 @@ class Joining:
             self._chunk_entries,
         )
         self._check_filters(groups.effective(self.part.passed, facts, resolves))
+        self._check_order(facts)
         for index, end in self.retries.undelivered:
             state.add(groups.undelivered(resolves[index], end, state.line, state.shard))
         state.add(*groups.dead_letters(self.retries, state.line, state.shard))
@@ -312,6 +322,19 @@ class Joining:
             state.note(
                 "groups", "filter-unread", f"some filters were not judged: {requested.unread}"
             )
+
+    def _check_order(self, facts: GroupFacts) -> None:
+        """Find what overtook an earlier message of its ordering key."""
+        state, keys = self._state, Keys()
+        plan = plan_order(state.line)
+        if not plan.topics:
+            return
+        shared = state.runner.share(plan)
+        for part in state.runner.map(partial(find_keys, shared), state.ranges):
+            keys.merge(part)
+        rows = state.facts
+        every = OrderRows(rows.resolves, rows.holds, self._queues, self.part.places)
+        state.add(*overtaking(every, facts, keys, state.line, state.shard))
 
     def windows_at(self, applied: int) -> dict[tuple[int, int], Window]:
         """What groups have resolved when records below an offset are applied."""

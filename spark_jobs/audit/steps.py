@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.entries import EntryDiff, Piece, Place, compare
 from spark_jobs.audit.checks.ledger import (
     NEVER,
@@ -28,6 +29,7 @@ from spark_jobs.audit.checks.releases import (
     by_queue,
     chunk_facts,
     in_order,
+    places_of,
     sums_of,
 )
 from spark_jobs.audit.facts.scan import ScanPart, scan
@@ -121,6 +123,8 @@ class JoinPlan:
     sums_at: tuple[int, ...] = ()
     """Applied offsets: of a log that does not begin at 0, what was released below them is summed
     up."""
+    ordered_topics: frozenset[int] = frozenset()
+    """Ids of topics of which it is to be told where each message stands."""
 
 
 @dataclass
@@ -142,19 +146,22 @@ def join_releases(plan: Shared[JoinPlan], bucket: int, blocks: Iterable[bytes]) 
     joined = Joined()
     joined.part.sums = sums_of(rows)
     resolves = Resolves(plan.value.resolves)
-    chunks, covers, named, passed = [], [], [], []
+    chunks, covers, named, passed, places = [], [], [], [], []
     for one in by_queue(rows, plan.value.firsts.get(bucket, {})):
         chunks.append(chunk_facts(one, plan.value.chunk_entries))
         cover, entries, over = resolves.cover(one)
         covers.append(cover)
         named.append(entries)
         passed.append(over)
+        if one.topic_queue >> QUEUE_BITS in plan.value.ordered_topics:
+            places.append(places_of(one))
         for at in plan.value.sums_at:
             joined.sums.append(((one.topic_queue, at), sum_slice(one, at)))
         for copy in plan.value.copies.get(one.topic_queue, ()):
             compare_copy(one, copy, joined)
     part = joined.part
     parts = {"chunks": chunks, "covers": covers, "named": named, "passed": passed}
+    parts["places"] = places
     for name, found in parts.items():
         setattr(part, name, np.concatenate([getattr(part, name), *found]))
     return joined

@@ -48,6 +48,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Path]
             deals=number % 3 > 0,
             recurs=number % 2 > 0,
             dedup=number % 2 == 0,
+            ordered=number % 3 != 1,
         )
         return replicate(asyncio.run(life).directory)
 

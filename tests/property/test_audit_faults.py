@@ -26,7 +26,8 @@ SEED = 4
 def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three replicas of a log that nobody may change."""
     place = tmp_path_factory.mktemp("nodes") / "node-1"
-    made = asyncio.run(make_log(place, seed=request.param, rounds=3, segment_bytes=SEGMENT_BYTES))
+    life = make_log(place, seed=request.param, rounds=3, segment_bytes=SEGMENT_BYTES, ordered=True)
+    made = asyncio.run(life)
     return replicate(made.directory)
 
 

@@ -24,7 +24,9 @@ OPTIONS = AuditOptions(partition_bytes=1 << 14, bucket_messages=64)
 def test_faults_when_there_are_many_are_all_named(spark: SparkSession, tmp_path: Path) -> None:
     sound = tmp_path / "sound"
     sound.mkdir()
-    made = asyncio.run(make_log(sound / "node-1", seed=2, rounds=4, segment_bytes=16_384))
+    made = asyncio.run(
+        make_log(sound / "node-1", seed=2, rounds=4, segment_bytes=16_384, ordered=True)
+    )
     nodes = replicate(made.directory)
     assert named(audit(spark, [str(sound)], OPTIONS)) == []
     folder, expected = next(_apart(nodes, tmp_path))

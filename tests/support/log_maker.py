@@ -47,6 +47,7 @@ from storage.files.file_header import FileType, Identity, pack_file_header
 from storage.log.commit_log import LogConfig
 from storage.log.flushed_mark import FlushedMark
 from storage.log.segment import find_start_offset
+from storage.views.catalog_items import GroupOrder
 from tests.support.engine_world import LEAD_MS, EngineWorld, within
 from tests.support.eventually import until
 from timewheel.wheel import WheelConfig
@@ -56,6 +57,8 @@ CLUSTER_ID: Final = bytes(range(16))
 TOPICS: Final = ("orders", "reminders", "invoices")
 GROUPS: Final = ("billing", "archive")
 """Both receive `orders`; `archive` makes dead letters of what it gives back."""
+ORDERED: Final = {"ledger": GroupOrder.BLOCK, "mirror": GroupOrder.DEAD_LETTER}
+"""Both read `invoices`, where a life has ordering keys."""
 _ROUND_MS: Final = 60_000
 _PRODUCER: Final = 4_711
 _MEMTABLE_UNITS: Final = 256
@@ -107,6 +110,7 @@ async def make_log(
     deals: bool = False,
     recurs: bool = False,
     dedup: bool = False,
+    ordered: bool = False,
 ) -> Made:
     """Let a node live for some rounds.
 
@@ -121,6 +125,7 @@ async def make_log(
         deals: whether there are transactions.
         recurs: whether messages recur, whose sequences are in no list of `Made`.
         dedup: whether some messages have dedup keys.
+        ordered: whether two groups read messages with ordering keys, one by one.
     """
     RealDisk(directory.parent).make_dir(directory.name)
     open_node_meta(RealDisk(directory), NodeId(node), CLUSTER_ID)
@@ -133,6 +138,7 @@ async def make_log(
     life.deals = deals
     life.recurs = recurs
     life.has_dedup_keys = dedup
+    life.has_order = ordered
     async with EngineWorld(directory, shard=shard) as world:
         await life.begin(world)
         for number in range(rounds):
@@ -154,6 +160,8 @@ class _Life:
         self._open: list[PreparedTransaction] = []
         self._namer = random.Random(f"names {made.seed}")
         self.has_dedup_keys = False
+        self.has_order = False
+        self._pupil = random.Random(f"order {made.seed}")
 
     async def begin(self, world: EngineWorld) -> None:
         for count, topic in enumerate(TOPICS, 1):
@@ -163,6 +171,10 @@ class _Life:
         await within(world.engine.put_group(GROUPS[1], GroupSettings(attempts_max=1)))
         for group in GROUPS:
             await world.receive(group=group)  # subscribes
+        for name, order in ORDERED.items() if self.has_order else ():
+            settings = GroupSettings(attempts_max=2, retry_delay_ms=5_000, order=order)
+            await within(world.engine.put_group(name, settings))
+            await world.receive(group=name, topic=TOPICS[2])
 
     async def round(self, world: EngineWorld) -> None:
         for topic in TOPICS:
@@ -179,10 +191,14 @@ class _Life:
             await self._recur(world)
         if self.has_dedup_keys:
             await self._publish_unique(world)
+        if self.has_order:
+            await self._publish_in_order(world)
         for _ in range(3):
             world.advance(_ROUND_MS // 3)
             await until(lambda: not _is_due(world))
             await self._consume(world)
+            for group in ORDERED if self.has_order else ():
+                await self._consume_in_order(world, group)
 
     def _due_ms(self, now_ms: int) -> int:
         """Past, soon, this round, this hour, next month."""
@@ -215,6 +231,38 @@ class _Life:
         )
         found = await within(world.engine.publish_batch(topic, RecordBatch(raw)))
         self._accept(found.base_sequence, topic, due_ms, bodies)
+
+    async def _publish_in_order(self, world: EngineWorld) -> None:
+        """A batch whose messages share few ordering keys; one more key is used once."""
+        rng = self._pupil
+        due_ms = [self._round_due_ms(rng, world.now_ms) for _ in range(12)]
+        bodies = [rng.randbytes(9) for _ in due_ms]
+        names = [rng.choice(("a", "b", "c", f"own-{rng.random()}")) for _ in due_ms]
+        metas = [encode(MessageMeta(ordering_key=name)) for name in names]
+        raw = build_publish(
+            *(due_ms, bodies),
+            metas=[one.raw for one in metas],
+            key_hashes=[one.key_hash for one in metas],
+        )
+        found = await within(world.engine.publish_batch(TOPICS[2], RecordBatch(raw)))
+        self._accept(found.base_sequence, TOPICS[2], due_ms, bodies)
+
+    async def _consume_in_order(self, world: EngineWorld, group: str) -> None:
+        """Most are acknowledged, of which the next ones come; what is left ends with its lease."""
+        for _ in range(40):
+            found = await world.receive(
+                topic=TOPICS[2], group=group, count=16, invisible_ms=2 * _ROUND_MS
+            )
+            if found is None:
+                return
+            fates = [self._pupil.random() for _ in found.units]
+            acks = [at for at, fate in enumerate(fates) if fate < 0.8]
+            nacks = [at for at, fate in enumerate(fates) if fate > 0.85]
+            if acks:
+                await world.ack(*_selections(world, found, acks), group=group)
+            if nacks:
+                chosen = _selections(world, found, nacks)
+                await world.nack(*chosen, delay_ms=1_000, group=group)
 
     async def _publish_unique(self, world: EngineWorld) -> None:
         """Batches whose messages share few dedup keys, within a batch and among rounds."""

@@ -216,6 +216,11 @@ class Model(LogModel):
         if is_own and seen_ms > batch.header.store_ms + _EARLY_MS:
             self.note("ack-early", position=first, here=False)
 
+    def overtakes(self, sequence: int, position: int, before: int) -> None:
+        """One is enough for each message and record."""
+        del before
+        self.note("order-overtaken", sequence=sequence, position=position, here=False)
+
     def moment(self) -> Moment:
         """The state as it is."""
         return Moment(

@@ -20,6 +20,7 @@ import numpy as np
 
 from chaos.log_parts.entries import Entry
 from hourwheel.crc32c import crc32c
+from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import (
     DISPATCH_ROW,
     RESOLVE_ROW,
@@ -363,6 +364,72 @@ def skip_sequences(cluster: Cluster, rng: random.Random) -> list[Expected]:
     ]
 
 
+def overtake(cluster: Cluster, rng: random.Random) -> list[Expected]:
+    """The log says in the end that an ordered group ended a message before an earlier one."""
+    return [_out_of_turn(cluster, rng, rng.choice((Outcome.ACK, Outcome.DEAD)))]
+
+
+def fail_out_of_turn(cluster: Cluster, rng: random.Random) -> list[Expected]:
+    """The same of one that was given back."""
+    return [_out_of_turn(cluster, rng, Outcome.HELD)]
+
+
+def _out_of_turn(cluster: Cluster, rng: random.Random, outcome: Outcome) -> Expected:
+    model = cluster.model
+    possible: list[tuple[int, int, int]] = []
+    for one in model.subscriptions:
+        if not model.groups[one.group_id].order:
+            continue
+        for queue in [number for number in model.queues if number >> 8 == one.topic_id]:
+            waiting: set[str] = set()
+            done = model.resolved.get((one.group_id, queue), set())
+            for at, entry in enumerate(model.queues[queue]):
+                key = decode(model.metas.get(entry.sequence, b"")).ordering_key
+                if key and key in waiting and at not in done:
+                    possible.append((one.group_id, queue, at))
+                if key and at not in done:
+                    waiting.add(key)
+    group, queue, at = rng.choice(possible)
+    rows = np.array([(group, queue, at, 1, outcome, 0)], RESOLVE_ROW)
+    offset = cluster.append(build_rows(Kind.RESOLVE, rows))
+    sequence = model.queues[queue][at].sequence
+    return Expected("order-overtaken", offset=offset, sequence=sequence, position=at)
+
+
+def exchange_acknowledgements(cluster: Cluster, rng: random.Random) -> list[Expected]:
+    """Two messages of a key, one behind the other, are acknowledged in each other's stead."""
+    model = cluster.model
+    ordered = {one.group_id for one in model.groups.values() if one.order}
+    rows = [
+        (batch, at, row)
+        for batch in cluster.of(Kind.RESOLVE)
+        for at, row in enumerate(batch.rows.tolist())
+        if row[0] in ordered
+    ]
+    held = {row[:3] for _, _, row in rows if row[4] == Outcome.HELD}
+    acks = {row[:3]: (batch, at) for batch, at, row in rows if row[3:5] == (1, Outcome.ACK)}
+    before: dict[tuple[int, int, str], int] = {}
+    possible = []
+    for group, queue, position in sorted(acks):
+        sequence = model.queues[queue][position].sequence
+        key = decode(model.metas.get(sequence, b"")).ordering_key
+        other = before.get((group, queue, key), -1)
+        if key and other >= 0 and (group, queue, position) not in held:
+            first, _ = acks[group, queue, other]
+            if cluster.released_by[queue][position] < first.header.offset:
+                possible.append((group, queue, other, position))
+        before[group, queue, key] = position
+    group, queue, other, position = rng.choice(possible)
+    first, _ = acks[group, queue, other]
+    for old, new in ((other, position), (position, other)):
+        batch, at = acks[group, queue, old]
+        changed_rows = batch.rows.copy().astype(RESOLVE_ROW)
+        changed_rows["first_position"][at] = new
+        cluster.put(batch, with_rows(batch, changed_rows))
+    sequence = model.queues[queue][position].sequence
+    return [Expected("order-overtaken", "", "", first.header.offset, sequence, position)]
+
+
 Fault = Callable[[Cluster, random.Random], list[Expected]]
 FAULTS: Final[dict[str, Fault]] = {
     "dropped entry": drop_entry,
@@ -384,6 +451,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "void entry": enqueue_void,
     "swapped entries": swap_entries,
     "ack of nothing": acknowledge_nothing,
+    "overtaken": overtake,
+    "exchanged acknowledgements": exchange_acknowledgements,
+    "failed out of turn": fail_out_of_turn,
     "gap": skip_sequences,
     "divergence": diverge,
     "lagged check": falsify_check,

@@ -48,6 +48,8 @@ PASSED: Final = np.dtype(
     [("index", "<u8"), ("position", "<u8"), ("offset", "<u8"), ("sequence", "<u8")]
 )
 """An entry that a RESOLVE row passes over; `offset` of the record that released it."""
+PLACE: Final = np.dtype([("topic_queue", "<u4"), ("position", "<u8"), ("sequence", "<u8")])
+"""Where a message of a topic stands that an ordered group reads."""
 AGAIN: Final = (int(Outcome.RETRY), int(Outcome.DEAD))
 """Outcomes that give entries back; the others settle them."""
 _DIGIT_BITS: Final = 16
@@ -78,10 +80,11 @@ class ReleasePart:
     covers: Array = field(default_factory=lambda: np.empty(0, COVER))
     named: Array = field(default_factory=lambda: np.empty(0, NAMED))
     passed: Array = field(default_factory=lambda: np.empty(0, PASSED))
+    places: Array = field(default_factory=lambda: np.empty(0, PLACE))
 
     def merge(self, other: "ReleasePart") -> None:
         """Take in what another one has."""
-        for name in ("sums", "chunks", "covers", "named", "passed"):
+        for name in ("sums", "chunks", "covers", "named", "passed", "places"):
             setattr(self, name, np.concatenate((getattr(self, name), getattr(other, name))))
 
 
@@ -187,6 +190,14 @@ def chunk_facts(one: Slice, chunk_entries: int) -> Array:
     found["count"] = counts
     found["offset"] = one.rows["offset"][firsts + counts - 1] & ~BY_DISPATCH
     found["ms"] = np.maximum.reduceat(release_ms(one.rows), firsts)
+    return found
+
+
+def places_of(one: Slice) -> Array:
+    """PLACE rows of a slice."""
+    found = np.zeros(len(one.rows), PLACE)
+    found["topic_queue"], found["sequence"] = one.topic_queue, one.rows["sequence"]
+    found["position"] = one.first + np.arange(len(one.rows))
     return found
 
 

@@ -115,6 +115,8 @@ CHECKS: Final[dict[str, str]] = {
     # groups
     "ack-undelivered": "a RESOLVE of positions that were never released",
     "ack-early": "a RESOLVE of an entry before its release time",
+    "order-overtaken": "an ordered group was through with a message, or gave it back, while an"
+    " earlier one of its key was not resolved",
     "resolve-unknown": "a RESOLVE of a group that never was, or with an unknown outcome",
     "filter-missed": "a message was passed over that the group's filter takes, or there is none",
     "filter-unreadable": "a filter in the log that cannot be understood",

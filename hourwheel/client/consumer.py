@@ -371,6 +371,16 @@ class AsyncConsumer:
         batch.invisible_until_ms = answer.invisible_until_ms
         return answer.invisible_until_ms
 
+    async def settle(self) -> None:
+        """Have the node end polls whose `receive` was cancelled, and give back what they brought.
+
+        For who receives no more for a while, with `prefetch_messages=0`, and still has messages to
+        finish. Without it a poll that waits may lease messages that nobody sees.
+        """
+        self._channel.home.enter()
+        await self._poll_of.settle()
+        await self._give_back([])
+
     async def close(self) -> None:
         """Acknowledge what `ack_soon` has, give back what nobody asked for, and end.
 

@@ -1,43 +1,21 @@
 """What a worker and its children say to each other, over a socket between them.
 
-    bytes 0..3    length of the head, little-endian
-    bytes 4..7    length of the body
-    head          JSON
-    body          bytes of a message, or none
-
-A child says `{"ready": true}` first. Then the worker sends one frame for each message that is to be
-handled, with a number, and the child answers with the number and the result, in any order. The end
-of the stream ends the child.
+Frames are those of `hourwheel.formats.frames`. A child says `{"ready": true}` first. Then the
+worker sends one frame for each message that is to be handled, with a number, and the child answers
+with the number and the result, in any order. The end of the stream ends the child.
 """
 
 import asyncio
-import json
 from dataclasses import fields
-from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from hourwheel import limits
-from hourwheel.errors import Internal
+from hourwheel.formats.frames import LENGTHS_BYTES, Frame, pack, unpack, unpack_lengths
 from hourwheel.workers.handler import MessageContext
 from hourwheel.workers.results import Result, ResultKind
 
-_LENGTHS: Final = Struct("<II")
-HEAD_BYTES_MAX: Final = 1 << 20
-"""Metadata are 32 KiB at most, and JSON makes at most six characters of one."""
+__all__ = ["Frame", "context_of", "pack", "pack_result", "pack_work", "read", "result_of"]
+
 _CONTEXT_FIELDS: Final = [one.name for one in fields(MessageContext) if one.name != "body"]
-
-
-class Frame(NamedTuple):
-    """One of them."""
-
-    head: dict[str, Any]
-    body: bytes = b""
-
-
-def pack(frame: Frame) -> bytes:
-    """Its bytes."""
-    head = json.dumps(frame.head, separators=(",", ":")).encode()
-    return b"".join((_LENGTHS.pack(len(head), len(frame.body)), head, frame.body))
 
 
 async def read(stream: asyncio.StreamReader) -> Frame | None:
@@ -47,13 +25,11 @@ async def read(stream: asyncio.StreamReader) -> Frame | None:
         Internal: it is none.
     """
     try:
-        head_len, body_len = _LENGTHS.unpack(await stream.readexactly(_LENGTHS.size))
-        if head_len > HEAD_BYTES_MAX or body_len > limits.MESSAGE_BODY_BYTES_MAX:
-            raise Internal(f"a frame of {head_len} and {body_len} bytes")
+        head_len, body_len = unpack_lengths(await stream.readexactly(LENGTHS_BYTES))
         raw = await stream.readexactly(head_len + body_len)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
-    return Frame(json.loads(raw[:head_len]), raw[head_len:])
+    return unpack(raw, head_len)
 
 
 def pack_work(number: int, handler_index: int, context: MessageContext) -> bytes:

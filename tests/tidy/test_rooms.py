@@ -15,6 +15,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "crc32c": "crc32c",
     "cronsim": "cronsim",
     "cryptography": "cryptography",
+    "dramatiq": "dramatiq",
     "duckdb": "duckdb",
     "google.protobuf": "protobuf",
     "google.rpc": "googleapis-common-protos",
@@ -24,6 +25,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "grpc_status": "grpcio-status",
     "h11": "h11",
     "jwt": "pyjwt",
+    "kombu": "kombu",
     "lark": "lark",
     "numpy": "numpy",
     "opentelemetry": "opentelemetry-api",
@@ -55,6 +57,12 @@ TRACING: Final = "hourwheel/otel.py"
 """What only programs import that trace: it may use the `otel` extra."""
 TESTING: Final = "hourwheel/testing/"
 """What only tests of programs import."""
+
+OTHERS: Final = {
+    "hourwheel/integrations/dramatiq.py": "dramatiq",
+    "hourwheel/integrations/kombu.py": "celery",
+}
+"""What is made for another library, and the extra that has it."""
 
 _PROCESSES: Final = {"node", "node.process", "node.tools", "node.cluster", "node.telemetry"}
 _JOBS: Final = {"spark_jobs", "spark_jobs.commands", "spark_jobs.runtime", "spark_jobs.schedule"}
@@ -163,6 +171,7 @@ def test_every_import_of_the_client_is_a_declared_dependency() -> None:
             *(("filters",) if path.startswith(FILTERS) else ()),
             *(("otel",) if path == TRACING else ()),
             *(("testing",) if path.startswith(TESTING) else ()),
+            *((OTHERS[path],) if path in OTHERS else ()),
             *(() if path.startswith("hourwheel/") else ("cli", "node")),
             *(("spark",) if path.startswith("spark_jobs/") else ()),
         )

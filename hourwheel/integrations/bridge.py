@@ -1,0 +1,283 @@
+"""The way of programs that fork to a broker: a bridge process that has the connection for them.
+
+Celery's workers fork: their pool when they start, and again whenever a child has died. gRPC does
+not survive that (docs/decisions/0024-clients-and-forks.md). So nothing of it is in these processes.
+They speak over a Unix socket with a bridge process, which is started when it is first needed and
+ends when nobody is connected any more; children share that of their parent. All waiting is done in
+the caller's threads, by `select` and locks, so that gevent and eventlet may patch it.
+
+    bridge = Bridge(Target("127.0.0.1:7400"))
+    bridge.call("publish", b"...", topic="orders", key="", due_ms=None)
+"""
+
+import contextlib
+import os
+import select
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections import deque
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from hourwheel import errors, limits
+from hourwheel.clock import SystemClock
+from hourwheel.formats.frames import Frame, cut_frames, pack
+
+VERSION: Final = 1
+"""Of what is said; both sides are of one installation, but not always of one start."""
+CALL_TIMEOUT_S: Final = 150.0
+"""Longer than a producer tries a batch."""
+_BACKLOG: Final = 64
+_CHUNK_BYTES: Final = 1 << 18
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []
+_OPEN: Final["weakref.WeakSet[Bridge]"] = weakref.WeakSet()
+_clock: Final = SystemClock()
+_starting = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which cluster, and as whom."""
+
+    servers: str
+    """host:port, several with commas between."""
+    user: tuple[str, str] | None = None
+    tls: dict[str, str | None] | bool | None = None
+    """Arguments of `hourwheel.Tls`."""
+    invisible_ms: int = 0
+    """See `LeasedQueue`."""
+
+
+class Bridge:
+    """A connection to the bridge process. Methods may be called from any thread of its process."""
+
+    def __init__(self, target: Target, socket_: socket.socket | None = None) -> None:
+        """Connect, by `socket_` or to a bridge process, which is started if there is none.
+
+        Raises:
+            Unavailable: no node answers.
+            HourwheelError: a node answers, and not as it should.
+        """
+        self._sending = threading.Lock()
+        self._state = threading.Condition()
+        self._is_reading = False
+        self._pushed: deque[Frame] = deque()
+        self._answers: dict[int, Frame] = {}
+        self._number = 0
+        self._received = bytearray()
+        self._failure: errors.HourwheelError | None = None
+        self._socket = socket_ or _connect()
+        _OPEN.add(self)
+        hello = {"version": VERSION, **asdict(target)}
+        try:
+            self._send(Frame(hello))
+            self._wait_for_answer(0)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, operation: str, body: bytes = b"", **arguments: Any) -> Frame:
+        """The bridge process's answer.
+
+        Raises:
+            MessageTooLarge: `body` is.
+            Unavailable: the bridge process is gone.
+            HourwheelError: as the bridge process has it.
+        """
+        if len(body) > limits.MESSAGE_BODY_BYTES_MAX:
+            raise errors.MessageTooLarge(
+                f"a message of {len(body)} bytes; {limits.MESSAGE_BODY_BYTES_MAX} are possible"
+            )
+        with self._state:
+            self._number += 1
+            number = self._number
+        self._send(Frame({"op": operation, "n": number, **arguments}, body))
+        return self._wait_for_answer(number)
+
+    def tell(self, operation: str, **arguments: Any) -> None:
+        """As `call`, without an answer. Raises Unavailable."""
+        self._send(Frame({"op": operation, **arguments}))
+
+    def find_pushed(self, wait_s: float | None) -> Frame | None:
+        """The next message; None: none within `wait_s` (None: for ever).
+
+        Raises:
+            HourwheelError: the bridge process is gone, or cannot receive any more.
+        """
+        if not self._wait(lambda: bool(self._pushed), wait_s):
+            return None
+        frame = self._pushed.popleft()
+        if "error" in frame.head:
+            raise _error_of(frame.head)
+        return frame
+
+    def close(self) -> None:
+        """End; what is held is given back by the bridge process."""
+        with self._state:
+            self._failure = self._failure or errors.Cancelled("the connection is closed")
+            self._state.notify_all()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def forget(self) -> None:
+        """In a child: the connection is the parent's."""
+        self._failure = errors.Forked("the connection belongs to the parent process")
+        self._state, self._sending = threading.Condition(), threading.Lock()
+        self._socket.close()
+
+    def _send(self, frame: Frame) -> None:
+        raw = pack(frame)
+        try:
+            with self._sending:
+                if self._failure is not None:
+                    raise self._failure
+                self._socket.sendall(raw)
+        except OSError as error:
+            raise errors.Unavailable(f"the bridge process is gone: {error}") from None
+
+    def _wait_for_answer(self, number: int) -> Frame:
+        if not self._wait(lambda: number in self._answers, CALL_TIMEOUT_S):
+            raise errors.Timeout("the bridge process does not answer")
+        answer = self._answers.pop(number)
+        if "error" in answer.head:
+            raise _error_of(answer.head)
+        return answer
+
+    def _wait(self, is_there: Any, wait_s: float | None) -> bool:
+        """Whoever waits first reads for all."""
+        until_ms = None if wait_s is None else _clock.monotonic_ms() + wait_s * 1_000
+        while True:
+            with self._state:
+                left_s = None if until_ms is None else (until_ms - _clock.monotonic_ms()) / 1_000
+                if is_there():
+                    return True
+                if self._failure is not None:
+                    raise self._failure
+                if left_s is not None and left_s <= 0:
+                    return False
+                if self._is_reading:
+                    self._state.wait(left_s)
+                    continue
+                self._is_reading = True
+            frames: list[Frame] = []
+            failure: errors.HourwheelError | None = None
+            try:
+                frames = self._read_some(left_s)
+            except OSError as error:
+                failure = errors.Unavailable(f"the bridge process is gone: {error}")
+            except errors.Internal as error:
+                failure = error
+            finally:
+                with self._state:
+                    self._is_reading = False
+                    if self._failure is None:
+                        self._failure = failure
+                    for frame in frames:
+                        self._take(frame)
+                    self._state.notify_all()
+
+    def _take(self, frame: Frame) -> None:
+        if "n" in frame.head:
+            self._answers[frame.head["n"]] = frame
+        else:
+            self._pushed.append(frame)
+
+    def _read_some(self, wait_s: float | None) -> list[Frame]:
+        """What has come within this time, if a frame is complete. Raises OSError, Internal."""
+        ready, _, _ = select.select([self._socket], [], [], wait_s)
+        if not ready:
+            return []
+        chunk = self._socket.recv(_CHUNK_BYTES)
+        if not chunk:
+            raise ConnectionResetError("it has closed the connection")
+        self._received += chunk
+        return cut_frames(self._received)
+
+
+def _error_of(head: dict[str, Any]) -> errors.HourwheelError:
+    kind = getattr(errors, str(head["error"]), errors.Internal)
+    if not (isinstance(kind, type) and issubclass(kind, errors.HourwheelError)):
+        kind = errors.Internal
+    return kind(head["text"])
+
+
+# --- the process --------------------------------------------------------------------------------
+
+
+def _connect() -> socket.socket:
+    """To the bridge process of this process, or of its parent; else to a new one."""
+    folder = _folder()
+    with _starting:
+        for pid in (os.getpid(), os.getppid()):
+            found = _find_process(folder / f"{pid}.sock")
+            if found is not None:
+                return found
+        return _start_process(folder / f"{os.getpid()}.sock")
+
+
+def _folder() -> Path:
+    """Where bridge processes listen: a folder that is nobody else's. Raises Unprotected."""
+    folder = Path(tempfile.gettempdir()) / f"hourwheel-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise errors.Unprotected(f"{folder} is not a folder of this user alone")
+    return folder
+
+
+def _find_process(path: Path) -> socket.socket | None:
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        ours.connect(str(path))
+    except OSError:
+        ours.close()
+        return None
+    return ours
+
+
+def _start_process(path: Path) -> socket.socket:
+    """Start one and connect. It is a session of its own: Ctrl-C is the worker's to see to."""
+    for one in [one for one in _STARTED if one.poll() is not None]:
+        _STARTED.remove(one)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with listening:
+        path.unlink(missing_ok=True)
+        listening.bind(str(path))
+        listening.listen(_BACKLOG)
+        command = [sys.executable, "-m", "hourwheel.integrations.bridge_server"]
+        _STARTED.append(
+            subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
+                [*command, str(listening.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+                start_new_session=True,
+            )
+        )
+        found = _find_process(path)
+    if found is None:
+        raise errors.Unavailable("the bridge process cannot be reached")
+    return found
+
+
+def _after_fork() -> None:
+    """A child leaves its parent's connections and processes alone."""
+    global _starting  # noqa: PLW0603 - a thread that does not exist here may hold it
+    _starting = threading.Lock()
+    for one in _STARTED:
+        one.returncode = 0  # never waited for here
+    _STARTED.clear()
+    for bridge in list(_OPEN):
+        bridge.forget()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=partial(_after_fork))

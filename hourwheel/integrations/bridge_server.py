@@ -1,0 +1,106 @@
+"""The bridge process: `python -m hourwheel.integrations.bridge_server FD`.
+
+FD is a listening Unix socket. It ends when nobody has been connected for a moment.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.formats.frames import Frame, pack
+from hourwheel.integrations.bridge_session import Session
+from hourwheel.workers.frames import read
+
+LINGER_S: Final = 2.0
+"""A worker that connects anew need not wait for another one."""
+START_S: Final = 30.0
+"""How long to wait for the first caller."""
+
+
+class Server:
+    """All callers of one bridge process."""
+
+    def __init__(self) -> None:
+        """Nobody has called."""
+        self._callers: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._busy = asyncio.Event()
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Until nobody is connected."""
+        server = await asyncio.start_unix_server(self._on_connection, sock=listening)
+        wait_s = START_S
+        while True:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._busy.wait()
+            except TimeoutError:
+                break
+            await self._idle.wait()
+            self._busy.clear()
+            wait_s = LINGER_S
+        server.close()
+
+    async def _on_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._callers.add(task)
+        self._idle.clear()
+        self._busy.set()
+        try:
+            await serve_caller(reader, writer)
+        finally:
+            self._callers.discard(task)
+            if not self._callers:
+                self._idle.set()
+
+
+async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One caller, from its hello until it is gone."""
+    session = None
+    try:
+        hello = await read(reader)
+        if hello is None:
+            return
+        try:
+            session = Session(hello.head, writer)
+            await session.reach()
+        except errors.HourwheelError as error:
+            writer.write(pack(Frame({"n": 0, "error": type(error).__name__, "text": str(error)})))
+            await writer.drain()
+            return
+        writer.write(pack(Frame({"n": 0})))
+        while (frame := await read(reader)) is not None:
+            await session.serve(frame)
+    except ConnectionError:
+        return
+    finally:
+        if session is not None:
+            await session.close()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def main() -> None:
+    """Serve the socket whose descriptor is the argument."""
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    listening = socket.socket(fileno=int(sys.argv[1]))
+    path = Path(listening.getsockname())
+    try:
+        asyncio.run(Server().serve(listening))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()

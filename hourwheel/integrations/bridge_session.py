@@ -1,0 +1,361 @@
+"""What a bridge process does for one of its callers: see `hourwheel.integrations.bridge`.
+
+A frame of the caller has an operation, `op`, and a number, `n`, if it wants an answer; the answer
+has the same number. Messages are pushed as frames with a `tag`, which `ack` and `nack` name. When
+the caller is gone, by whatever death, what it held is given back at once, its groups and topics
+that were for the time being are deleted, and nothing of it remains.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from hourwheel import errors
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.message import Message, ReceivedMessage
+from hourwheel.client.producer import AsyncProducer
+from hourwheel.formats.frames import Frame, pack
+from hourwheel.integrations.bridge import VERSION
+from hourwheel.integrations.leased_queue import LeasedQueue
+from hourwheel.transport.access import Tls
+from hourwheel.transport.channel import Channel
+
+POLL_WAIT_MS: Final = 20_000.0
+POLL_MESSAGES_MAX: Final = 100
+"""Leased at one time where the caller sets no limit."""
+RETRY_S: Final = 0.5
+HELLO_MS: Final = 5_000.0
+GIVE_BACK_S: Final = 5.0
+_log = logging.getLogger("hourwheel.integrations")
+_Operation = Callable[[Frame], Awaitable[dict[str, Any]]]
+
+
+class Session:
+    """One caller. Belongs to one event loop."""
+
+    def __init__(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        """Prepare what the first frame asks for. Raises InvalidArgument."""
+        if hello.get("version") != VERSION:
+            raise errors.FailedPrecondition("the bridge process is of another version; restart all")
+        tls, user = hello["tls"], hello["user"]
+        self._channel = Channel(
+            hello["servers"],
+            tls=Tls(**tls) if isinstance(tls, dict) else tls,
+            user=None if user is None else (user[0], user[1]),
+        )
+        self._invisible_ms = int(hello["invisible_ms"])
+        self._writer = writer
+        self._producer = AsyncProducer(self._channel)
+        self._admin = AsyncAdmin(self._channel)
+        self._held: dict[int, tuple[LeasedQueue, ReceivedMessage, int]] = {}
+        """By tag; with the caller's channel."""
+        self._last_tag = 0
+        self._counts: Counter[int] = Counter()
+        """Messages that a channel of the caller holds."""
+        self._limits: dict[int, int] = {}
+        """How many it may hold; 0, or none given: any number."""
+        self._room = asyncio.Condition()
+        self._queues: dict[tuple[str, str], LeasedQueue] = {}
+        """What `get` fetches from, by topic and group."""
+        self._consumers: dict[int, LeasedQueue] = {}
+        self._pullers: dict[int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._own_groups: set[str] = set()
+        self._own_topics: set[str] = set()
+        self._operations: dict[str, _Operation] = {
+            "subscribe": self._subscribe,
+            "unsubscribe": self._unsubscribe,
+            "get": self._get,
+            "size": self._size,
+            "purge": self._purge,
+            "delete": self._delete,
+            "bind": self._bind,
+            "cancel": self._cancel,
+        }
+
+    async def reach(self) -> None:
+        """Reach a node. Raises HourwheelError."""
+        try:
+            async with asyncio.timeout(HELLO_MS / 1_000):
+                await self._admin.status()
+        except errors.PermissionDenied:
+            return  # it has answered
+        except TimeoutError:
+            raise errors.Unavailable(f"no node of {self._channel.server} answers") from None
+
+    async def serve(self, frame: Frame) -> None:
+        """Do what a frame asks for, or begin to. In the order of frames."""
+        match frame.head["op"]:
+            case "publish":
+                await self._publish(frame)
+            case "ack":
+                await self._ack(frame.head["tags"])
+            case "nack":
+                self._spawn(self._nack(frame.head["tags"], frame.head["delay_ms"]))
+            case "prefetch":
+                self._limits[frame.head["channel"]] = frame.head["count"]
+                await self._notify()
+            case name:
+                self._spawn(self._answer(frame.head["n"], self._operations[name](frame)))
+
+    async def close(self) -> None:
+        """The caller is gone."""
+        for puller in self._pullers.values():
+            puller.cancel()
+        work = [*self._pullers.values(), *self._tasks]
+        if work:
+            await asyncio.wait(work, timeout=GIVE_BACK_S)
+        try:
+            async with asyncio.timeout(GIVE_BACK_S):
+                await self._give_all_back()
+        except (TimeoutError, errors.HourwheelError) as error:
+            _log.warning("what a caller left behind is cleared away later: %r", error)
+        for task in self._tasks:
+            task.cancel()
+        await self._producer.close()
+        await self._channel.close()
+
+    async def _give_all_back(self) -> None:
+        by_queue: dict[LeasedQueue, list[ReceivedMessage]] = {}
+        for queue, message, _ in self._held.values():
+            by_queue.setdefault(queue, []).append(message)
+        for queue, messages in by_queue.items():
+            await queue.give_back(messages)
+        for queue in (*self._queues.values(), *self._consumers.values()):
+            await queue.close()
+        for group in self._own_groups:
+            await _unless_gone(self._admin.delete_group(group))
+        for topic in self._own_topics:
+            await _unless_gone(self._admin.delete_topic(topic))
+
+    # --- answers and pushes ---------------------------------------------------------------------
+
+    def _spawn(self, work: "Awaitable[None]") -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, number: int, work: Awaitable[dict[str, Any]]) -> None:
+        try:
+            answer = await work
+        except errors.HourwheelError as error:
+            answer = {"error": type(error).__name__, "text": str(error)}
+        except (KeyError, TypeError, ValueError) as error:
+            answer = {"error": "InvalidArgument", "text": f"no such request: {error!r}"}
+        body = answer.pop("body", b"")
+        await self._write(Frame({"n": number, **answer}, body))
+
+    async def _write(self, frame: Frame) -> None:
+        if self._writer.is_closing():
+            return
+        self._writer.write(pack(frame))
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            return  # the reader sees it, too, and ends the session
+
+    # --- publishing and finishing ---------------------------------------------------------------
+
+    async def _publish(self, frame: Frame) -> None:
+        head = frame.head
+        keys = [head["key"]] if head["key"] else []
+        message = Message(
+            frame.body, due_ms=head["due_ms"], keys=keys, content_type="application/json"
+        )
+
+        async def wait(id_: "Awaitable[object]") -> dict[str, Any]:
+            return {"id": str(await id_)}
+
+        async def fail(error: errors.HourwheelError) -> dict[str, Any]:
+            raise error
+
+        try:
+            soon: Awaitable[dict[str, Any]] = wait(
+                await self._producer.publish_soon(head["topic"], message)
+            )
+        except errors.HourwheelError as error:
+            soon = fail(error)
+        self._spawn(self._answer(head["n"], soon))
+
+    def _hold(self, queue: LeasedQueue, message: ReceivedMessage, channel: int) -> int:
+        self._last_tag += 1
+        self._held[self._last_tag] = (queue, message, channel)
+        self._counts[channel] += 1
+        return self._last_tag
+
+    async def _notify(self) -> None:
+        async with self._room:
+            self._room.notify_all()
+
+    async def _ack(self, tags: list[int]) -> None:
+        for tag in tags:
+            found = self._held.pop(tag, None)
+            if found is not None:
+                found[0].ack_soon(found[1])
+                self._counts[found[2]] -= 1
+        await self._notify()
+
+    async def _nack(self, tags: list[int], delay_ms: int) -> None:
+        by_queue: dict[LeasedQueue, list[ReceivedMessage]] = {}
+        for tag in tags:
+            found = self._held.pop(tag, None)
+            if found is not None:
+                by_queue.setdefault(found[0], []).append(found[1])
+                self._counts[found[2]] -= 1
+        await self._notify()
+        for queue, messages in by_queue.items():
+            await queue.give_back(messages, delay_ms)
+
+    # --- receiving ------------------------------------------------------------------------------
+
+    def _queue(self, topic: str, group: str) -> LeasedQueue:
+        found = self._queues.get((topic, group))
+        if found is None:
+            found = LeasedQueue(self._channel, topic, group, self._invisible_ms)
+            self._queues[topic, group] = found
+        return found
+
+    async def _subscribe(self, frame: Frame) -> dict[str, Any]:
+        head = frame.head
+        if head["is_temporary"]:
+            self._own_topics.add(head["topic"])
+        await self._admin.put_subscription(head["group"], head["topic"])
+        queue = LeasedQueue(self._channel, head["topic"], head["group"], self._invisible_ms)
+        puller = asyncio.create_task(self._pull(queue, head["consumer"], head["channel"]))
+        self._pullers[head["consumer"]] = puller
+        self._consumers[head["consumer"]] = queue
+        return {}
+
+    async def _unsubscribe(self, frame: Frame) -> dict[str, Any]:
+        """What it holds it may go on with."""
+        number = frame.head["consumer"]
+        puller, queue = self._pullers.pop(number, None), self._consumers.get(number)
+        if puller is None or queue is None:
+            return {}
+        puller.cancel()
+        await asyncio.wait({puller})
+        if queue.is_idle:
+            await self._consumers.pop(number).close()
+        else:
+            await queue.settle()
+        return {}
+
+    async def _pull(self, queue: LeasedQueue, consumer: int, channel: int) -> None:
+        """Push messages of a queue while there is room for them."""
+        while True:
+            async with self._room:
+                await self._room.wait_for(lambda: self._free(channel) > 0)
+            try:
+                found = await queue.receive(self._free(channel), POLL_WAIT_MS)
+            except errors.HourwheelError as error:
+                _log.warning("cannot receive from %s: %s", queue.topic, error)
+                if not error.retriable:
+                    await self._write(Frame({"error": type(error).__name__, "text": str(error)}))
+                    return
+                await asyncio.sleep(RETRY_S)
+                continue
+            for place, message in enumerate(found):
+                try:
+                    async with self._room:
+                        await self._room.wait_for(lambda: self._free(channel) > 0)
+                except asyncio.CancelledError:
+                    await queue.give_back(found[place:])
+                    raise
+                await self._push(queue, message, consumer, channel)
+
+    def _free(self, channel: int) -> int:
+        limit = self._limits.get(channel, 0) or POLL_MESSAGES_MAX + self._counts[channel]
+        return min(limit - self._counts[channel], POLL_MESSAGES_MAX)
+
+    async def _push(
+        self, queue: LeasedQueue, message: ReceivedMessage, consumer: int, channel: int
+    ) -> None:
+        tag = self._hold(queue, message, channel)
+        try:
+            body = message.body
+        except errors.InvalidBatch as error:
+            _log.warning("%s of %s is damaged: %s", message.message_id, queue.topic, error)
+            return  # it stays held, and is given back in the end: whoever has it whole may get it
+        await self._write(Frame({"consumer": consumer, **_described(message, tag)}, body))
+
+    async def _get(self, frame: Frame) -> dict[str, Any]:
+        queue = self._queue(frame.head["topic"], frame.head["group"])
+        found = await queue.receive(1, frame.head["wait_ms"])
+        if not found:
+            return {}
+        tag = self._hold(queue, found[0], frame.head["channel"])
+        return {**_described(found[0], tag), "body": found[0].body}
+
+    # --- queues ---------------------------------------------------------------------------------
+
+    async def _size(self, frame: Frame) -> dict[str, Any]:
+        topic = frame.head["topic"]
+        try:
+            ready = (await self._admin.get_topic(topic)).released_count
+            for lag in (await self._admin.get_group(frame.head["group"])).lags:
+                if lag.topic == topic:
+                    ready = lag.unresolved_count - lag.leased_count
+        except errors.UnknownTopic:
+            ready = 0
+        except errors.UnknownGroup:
+            pass  # nobody has received from it: all of it is ready
+        return {"ready": ready}
+
+    async def _purge(self, frame: Frame) -> dict[str, Any]:
+        topic, group = frame.head["topic"], frame.head["group"]
+        await self._admin.put_subscription(group, topic)
+        cancelled = await self._admin.cancel_pending(topic, "*")
+        skipped = await self._admin.skip(group, topic)
+        return {"count": cancelled.cancelled_count + skipped.skipped_count}
+
+    async def _delete(self, frame: Frame) -> dict[str, Any]:
+        """A topic, or the group of a queue that gets what is published to all."""
+        if group := frame.head.get("group"):
+            self._own_groups.discard(group)
+            await _unless_gone(self._admin.delete_group(group))
+        else:
+            self._own_topics.discard(frame.head["topic"])
+            await _unless_gone(self._admin.delete_topic(frame.head["topic"]))
+        return {}
+
+    async def _bind(self, frame: Frame) -> dict[str, Any]:
+        """A group of its own, which begins now, for a queue that gets what is published to all."""
+        group, topic = frame.head["group"], frame.head["topic"]
+        await _unless_gone(self._admin.delete_group(group))
+        await self._admin.put_group(group, start="now")
+        self._own_groups.add(group)
+        await self._admin.put_subscription(group, topic)
+        return {}
+
+    async def _cancel(self, frame: Frame) -> dict[str, Any]:
+        """Pending messages by key: in the topics that are named, and those of the group.
+
+        Where the group has never received, nobody knows which topics are its: all are looked at.
+        """
+        topics = set(frame.head["topics"])
+        try:
+            group = await self._admin.get_group(frame.head["group"])
+            topics.update(one.topic for one in group.subscriptions)
+        except errors.UnknownGroup:
+            topics.update(one.name for one in await self._admin.topics())
+        count = 0
+        for topic in sorted(topics):
+            try:
+                found = await self._producer.cancel_by_keys(topic, frame.head["keys"])
+            except errors.UnknownTopic:
+                continue
+            count += sum(one.cancelled_count for one in found)
+        return {"count": count}
+
+
+def _described(message: ReceivedMessage, tag: int) -> dict[str, Any]:
+    return {"tag": tag, "attempt": message.attempt, "due_ms": message.due_ms}
+
+
+async def _unless_gone(deleting: Awaitable[None]) -> None:
+    try:
+        await deleting
+    except errors.NotFound:
+        return

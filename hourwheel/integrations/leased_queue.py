@@ -1,0 +1,129 @@
+"""One topic as a work queue: messages are leased one by one, and held as long as somebody has them.
+
+For brokers of other libraries, whose workers say `ack` when a task is done and nothing before. The
+lease of what they hold is made longer meanwhile (`hourwheel.workers.leases`).
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from hourwheel import errors
+from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+from hourwheel.transport.channel import Channel
+from hourwheel.workers.leases import Leases
+
+ABSENT_TOPIC_WAIT_S: Final = 0.2
+"""How often to look whether a topic is there by now."""
+_LOOK_S: Final = 20.0
+_log = logging.getLogger("hourwheel.integrations")
+
+
+class LeasedQueue:
+    """What one consumer of a queue holds. Belongs to one event loop."""
+
+    def __init__(self, channel: Channel, topic: str, group: str, invisible_ms: int = 0) -> None:
+        """Nothing is leased yet.
+
+        Args:
+            channel: to the nodes; it stays its owner's.
+            topic: the queue.
+            group: all workers of the queue.
+            invisible_ms: how long a lease is, which is made longer at half its time; 0: as the
+                group is set up.
+        """
+        self.topic = topic
+        self._clock = channel.clock
+        self._consumer = AsyncConsumer(
+            channel, group=group, topic=topic, invisible_ms=invisible_ms, prefetch_messages=0
+        )
+        self._leases = Leases()
+        self._leased = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of it is held."""
+        return not self._leases
+
+    async def receive(self, count: int, wait_ms: float) -> list[ReceivedMessage]:
+        """Up to `count` messages, which are leased until `finish`.
+
+        Raises:
+            HourwheelError: nodes were out of reach for a minute, or trying again does not help.
+        """
+        try:
+            found = await self._consumer.receive(count, wait_ms)
+        except errors.UnknownTopic:
+            await asyncio.sleep(min(ABSENT_TOPIC_WAIT_S, wait_ms / 1_000))
+            return []
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._keep(), name="hourwheel-leases")
+        now_ms = self._clock.monotonic_ms()
+        for message in found:
+            self._leases.add(message.batch, now_ms)
+        self._leased.set()
+        return found
+
+    def ack_soon(self, message: ReceivedMessage) -> None:
+        """It is done. What cannot be acknowledged before its lease ends comes again."""
+        self._leases.remove(message.batch)
+        self._consumer.ack_soon(message)
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """As `ack_soon`, and durable when this returns. Raises as `AsyncConsumer.ack`."""
+        self._leases.remove(message.batch)
+        await self._consumer.ack(message)
+
+    async def give_back(self, messages: list[ReceivedMessage], delay_ms: int = 0) -> None:
+        """These come again, as another attempt, or as dead letters when none is left."""
+        for message in messages:
+            self._leases.remove(message.batch)
+        if not messages:
+            return
+        try:
+            await self._consumer.nack(messages, delay_ms)
+        except errors.StaleReceipt:
+            return  # their leases are over, and so they come again in any case
+        except errors.HourwheelError as error:
+            _log.warning("%s: messages come again when leases end: %s", self.topic, error)
+
+    async def settle(self) -> None:
+        """After a `receive` that was cancelled: nothing more is leased by it."""
+        await self._consumer.settle()
+
+    async def close(self) -> None:
+        """End. What is held is not given back, and comes again when its lease ends."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        try:
+            await self._consumer.close()
+        except errors.HourwheelError as error:
+            _log.warning("%s: some messages come again: %s", self.topic, error)
+
+    async def _keep(self) -> None:
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            due = self._leases.find_due(now_ms)
+            if due:
+                await asyncio.gather(*(self._extend(batch, ms) for batch, ms in due))
+                continue
+            self._leased.clear()
+            wait_s = (self._leases.next_wakeup_ms() - now_ms) / 1_000
+            try:
+                async with asyncio.timeout(min(wait_s, _LOOK_S)):
+                    await self._leased.wait()
+            except TimeoutError:
+                continue
+
+    async def _extend(self, batch: ReceivedBatch, ms: int) -> None:
+        try:
+            await self._consumer.change_invisible(batch, ms)
+        except errors.HourwheelError as error:
+            is_lost = isinstance(error, errors.StaleReceipt)
+            self._leases.on_failed(batch, self._clock.monotonic_ms(), is_lost=is_lost)
+            _log.warning("%s: a lease could not be made longer: %s", self.topic, error)
+        else:
+            self._leases.on_extended(batch, self._clock.monotonic_ms())

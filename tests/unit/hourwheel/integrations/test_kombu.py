@@ -1,0 +1,320 @@
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.pidbox import Mailbox
+
+from hourwheel import errors
+from hourwheel.formats.frames import Frame
+from hourwheel.formats.meta import decode
+from hourwheel.integrations.kombu import Transport, due_ms_of, key_of, payload_of, target_of
+from tests.unit.hourwheel.integrations.conftest import LocalBridge
+
+TASKS = Queue("tasks", Exchange("tasks"), routing_key="tasks")
+
+
+@contextmanager
+def connected(local: LocalBridge, **options: Any) -> Iterator[Connection]:
+    class Local(Transport):
+        open_bridge = staticmethod(local.open_bridge)
+
+    host, _, port = local.node.address.partition(":")
+    with Connection(
+        hostname=host, port=int(port), transport=Local, transport_options=options
+    ) as found:
+        yield found
+
+
+def take(connection: Connection, *queues: Queue, count: int = 1, **settings: Any) -> list[Any]:
+    """What comes, not acknowledged."""
+    found: list[Any] = []
+    with Consumer(connection, list(queues), on_message=found.append, accept=["json"], **settings):
+        while len(found) < count:
+            connection.drain_events(timeout=30)
+    return found
+
+
+async def test_task_has_its_due_time_and_its_id_as_the_key(local: LocalBridge) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            headers = {"eta": "2099-01-02T03:04:05.000678+00:00", "id": "t-1"}
+            Producer(connection).publish({"n": 1}, routing_key="tasks", headers=headers)
+            Producer(connection).publish({"n": 2}, routing_key="tasks")
+            (late, soon) = take(connection, TASKS, count=2)
+            assert (late.payload, late.headers["eta"]) == ({"n": 1}, None)
+            assert late.headers["hourwheel_eta"] == headers["eta"]
+            assert soon.payload == {"n": 2}
+            late.ack()
+            soon.ack()
+
+    await asyncio.to_thread(work)
+    late, soon = local.node.messages
+    due = datetime(2099, 1, 2, 3, 4, 5, 1_000, tzinfo=UTC)
+    assert (late.topic, late.due_ms) == ("tasks", int(due.timestamp() * 1_000))
+    assert decode(late.blob[: late.meta_bytes]).keys == ("t-1",)
+    assert decode(soon.blob[: soon.meta_bytes]).keys == ()
+    await local.done()
+    assert local.node.acked() == {late.body, soon.body}
+
+
+async def test_no_more_is_held_than_the_prefetch_count(local: LocalBridge) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            for number in range(5):
+                Producer(connection).publish(number, routing_key="tasks")
+            found: list[Any] = []
+            consumer = Consumer(connection, [TASKS], on_message=found.append, prefetch_count=2)
+            with consumer:
+                connection.drain_events(timeout=30)
+                connection.drain_events(timeout=30)
+                assert connection.transport.bridge.call("size", topic="none", group="g")
+                with pytest.raises(socket.timeout):
+                    connection.drain_events(timeout=0.01)
+                found[0].ack()
+                connection.drain_events(timeout=30)
+                assert [one.payload for one in found] == [0, 1, 2]
+                consumer.qos(prefetch_count=4)
+                connection.drain_events(timeout=30)
+                connection.drain_events(timeout=30)
+
+    await asyncio.to_thread(work)
+    assert all(request.max_messages <= 4 for request in local.node.calls["Receive"])
+
+
+async def test_what_is_held_comes_again_when_it_is_requeued_or_the_connection_ends(
+    local: LocalBridge,
+) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            Producer(connection).publish("a", routing_key="tasks")
+            (first,) = take(connection, TASKS)
+            assert not first.delivery_info["redelivered"]
+            first.requeue()
+            (second,) = take(connection, TASKS)
+            assert second.delivery_info["redelivered"]
+        with connected(local) as connection:
+            (third,) = take(connection, TASKS)
+            third.reject()
+
+    await asyncio.to_thread(work)
+    await local.done()
+    (message,) = local.node.messages
+    assert message.attempt == 3
+    assert local.node.acked() == {message.body}
+
+
+async def test_messages_are_fetched_one_by_one(local: LocalBridge) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            queue = connection.SimpleQueue("simple")
+            queue.put({"n": 1})
+            found = queue.get(timeout=30)
+            assert found.payload == {"n": 1}
+            found.ack()
+            channel = connection.default_channel
+            Producer(connection).publish("x", routing_key="tasks")
+            assert channel.basic_get("tasks", no_ack=True).payload == "x"
+            assert channel.basic_get("tasks") is None
+            queue.close()
+
+    await asyncio.to_thread(work)
+    await local.done()
+    assert len(local.node.acked()) == 2
+
+
+async def test_size_is_what_is_released_and_not_leased(local: LocalBridge) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            declare = connection.default_channel.queue_declare
+            assert declare("none", passive=True).message_count == 0
+            assert declare("fresh", passive=True).message_count == 5
+            take_none = Consumer(connection, [Queue("orders")], on_message=print)
+            with take_none:
+                assert declare("orders", passive=True).message_count == 10
+            assert declare("orders").message_count == 0
+
+    local.node.topics.update(orders=1, fresh=1)
+    await asyncio.to_thread(work)
+
+
+async def test_what_is_broadcast_goes_to_groups_of_their_own_that_end_with_the_connection(
+    local: LocalBridge,
+) -> None:
+    mailbox = Mailbox("celery", type="fanout", accept=["json"])
+
+    def work() -> None:
+        with connected(local) as worker, connected(local) as client:
+            node = mailbox(worker).Node("celery@host", channel=worker.default_channel)
+            node.handlers["ping"] = lambda state: {"ok": "pong"}
+            consumer = node.listen()
+            asked = mailbox(client)
+            asked.cast(None, "ping")
+            worker.drain_events(timeout=30)
+            with ThreadPoolExecutor(1) as asking:
+                asked_for = asking.submit(asked.multi_call, "ping", timeout=30, limit=1)
+                worker.drain_events(timeout=30)
+            replies = asked_for.result()
+            assert replies == [{"celery@host": {"ok": "pong"}}]
+            assert "celery|40host.celery.pidbox" in local.node.groups
+            consumer.cancel()
+
+    await asyncio.to_thread(work)
+    await local.done()
+    assert [one for one in local.node.groups if one != "celery"] == []
+    assert {one.topic for one in local.node.messages if "reply" not in one.topic} == {
+        "fanout.celery.pidbox"
+    }
+
+
+async def test_revoking_cancels_by_the_ids_of_tasks(local: LocalBridge) -> None:
+    mailbox = Mailbox("celery", type="fanout", accept=["json"])
+
+    def work() -> None:
+        with connected(local) as connection:
+            TASKS(connection.default_channel).declare()
+            bound = mailbox(connection)
+            bound.cast(None, "revoke", {"task_id": ["t-1", "t-2"], "terminate": False})
+            bound.cast(None, "revoke", {"task_id": "t-3"})
+            bound.cast(None, "revoke", {})
+            bound.cast(None, "rate_limit", {"task_id": "t-4"})
+
+    await asyncio.to_thread(work)
+    keys = [list(one.keys) for one in local.node.calls["Cancel"]]
+    assert sorted({tuple(one) for one in keys}) == [("t-1", "t-2"), ("t-3",)]
+    assert "tasks" in {one.topic for one in local.node.calls["Cancel"]}
+    assert len(local.node.messages) == 4
+
+
+async def test_events_go_to_all_who_listen_where_that_is_asked_for(local: LocalBridge) -> None:
+    events = Exchange("celeryev", type="topic")
+
+    def work() -> None:
+        for has_events in (False, True):
+            with connected(local, events=has_events) as connection:
+                Producer(connection, events).publish({"type": "x"}, routing_key="worker.x")
+
+    await asyncio.to_thread(work)
+    assert [one.topic for one in local.node.messages] == ["fanout.celeryev"]
+
+
+async def test_message_that_is_too_large_is_refused_and_the_connection_goes_on(
+    local: LocalBridge,
+) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            producer = Producer(connection)
+            with pytest.raises(errors.MessageTooLarge):
+                producer.publish("x" * 5_000_000, routing_key="tasks")
+            with pytest.raises(errors.InvalidDueTime, match="no instant"):
+                producer.publish("x", routing_key="tasks", headers={"eta": "soon"})
+            with pytest.raises(errors.InvalidTopic):
+                producer.publish("x", routing_key="q" * 200)
+            with pytest.raises(errors.InvalidArgument):
+                producer.publish("x", routing_key="tasks", headers={"id": "k" * 300})
+            producer.publish("y", routing_key="tasks")
+
+    await asyncio.to_thread(work)
+    assert len(local.node.messages) == 1
+
+
+async def test_node_that_knows_nobody_refuses(local: LocalBridge) -> None:
+    local.node.fail_next("GetStatus", *[errors.PermissionDenied("no")] * 2)
+
+    def work() -> None:
+        with connected(local) as connection:
+            connection.ensure_connection(max_retries=1)
+
+    await asyncio.to_thread(work)
+    local.node.fail_next("GetStatus", *[errors.Unauthenticated("who?")] * 9)
+
+    def refused() -> None:
+        with connected(local) as connection, pytest.raises(errors.Unauthenticated):
+            connection.connect()
+
+    await asyncio.to_thread(refused)
+
+
+async def test_consumer_is_told_when_it_may_not_receive(local: LocalBridge) -> None:
+    local.node.fail_next("Receive", errors.PermissionDenied("no"))
+
+    def work() -> None:
+        with connected(local) as connection, pytest.raises(errors.PermissionDenied):
+            take(connection, TASKS)
+
+    await asyncio.to_thread(work)
+
+
+@pytest.mark.parametrize(
+    ("eta", "due_ms"),
+    [
+        (None, None),
+        ("1970-01-01T00:00:01Z", 1_000),
+        ("1970-01-01T00:00:01.000001+00:00", 1_001),
+        ("1970-01-01T01:00:01+01:00", 1_000),
+        ("1970-01-01T01:00:01", 1_000),
+        (datetime(1970, 1, 1, tzinfo=timezone(timedelta(hours=-1))), 3_600_000),
+    ],
+)
+def test_due_time_is_rounded_up(eta: object, due_ms: int | None) -> None:
+    assert due_ms_of(eta, ZoneInfo("Europe/Berlin")) == due_ms
+
+
+@pytest.mark.parametrize("eta", ["tomorrow", "", 17, "2099-13-01", b"x"])
+def test_due_time_is_refused_when_it_is_no_instant(eta: object) -> None:
+    with pytest.raises(errors.InvalidDueTime):
+        due_ms_of(eta)
+
+
+def test_key_is_the_id_of_a_task() -> None:
+    assert [key_of({"id": "a"}), key_of({}), key_of({"id": 3})] == ["a", "", ""]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff", b"[]", b"{}", b'{"properties": 3}', b'{"properties": {"delivery_info": 3}}'],
+)
+def test_what_others_have_published_has_no_headers(body: bytes) -> None:
+    found = payload_of(Frame({"tag": 7, "attempt": 1}, body))
+    assert (found["headers"], found["properties"]["delivery_tag"]) == ({}, "7")
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "servers"),
+    [
+        ("hourwheel://", {}, "localhost:7400"),
+        ("hourwheel://a:1//", {}, "a:1"),
+        ("hourwheel://u:p%40@a:1;hourwheel://b:2;c:3", {}, "a:1,b:2,c:3"),
+        ("hourwheel://[::1]:9", {}, "[::1]:9"),
+    ],
+)
+def test_url_names_nodes(url: str, settings: dict[str, Any], servers: str) -> None:
+    connection = Connection(url, **settings)
+    found = target_of(connection)
+    assert found.servers == servers
+    assert found.user == (("u", "p@") if "@" in url else None)
+    assert (found.tls, found.invisible_ms) == (None, 60_000)
+
+
+def test_options_say_how_to_connect() -> None:
+    files = {"ca_certs": "ca.pem", "certfile": None, "keyfile": None}
+    options = {"visibility_timeout": 1.5}
+    found = target_of(Connection("hourwheel://a:1", ssl=files, transport_options=options))
+    assert found.tls == {"ca": "ca.pem", "cert": None, "key": None}
+    assert found.invisible_ms == 1_500
+    assert target_of(Connection("hourwheel://a:1", ssl=True)).tls is True
+    with pytest.raises(errors.InvalidArgument, match="no host:port"):
+        target_of(Connection("hourwheel://a:1;hourwheel://b:x"))
+
+
+def test_message_that_came_before_says_so() -> None:
+    message = json.dumps({"properties": {}, "headers": None}).encode()
+    found = payload_of(Frame({"tag": 1, "attempt": 2}, message))
+    assert found["properties"]["delivery_info"] == {"redelivered": True}

@@ -51,6 +51,7 @@ from tests.bench import (
     small_flows,
     tls_cost,
     unary,
+    workers,
 )
 from tests.bench.results import Report, number
 from tests.bench.sizes import Size
@@ -67,6 +68,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "cancel": cancel,
     "keys": keys,
     "recurring": recurring,
+    "workers": workers,
     "reschedule": reschedule,
     "races": races,
     "unary": unary,

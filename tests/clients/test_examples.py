@@ -272,6 +272,20 @@ def test_django_publishes_what_was_committed(
     connections.close_all()
 
 
+def test_the_notebook_runs_from_top_to_bottom() -> None:
+    notebook = json.loads(tree.text(f"{FOLDER}/time_by_hand.ipynb"))
+    found: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), found)
+    assert found["greeted"] == [
+        ("Ada", "2030-01-01T01:00:00+00:00"),
+        ("Edsger", "2030-01-02T01:00:00+00:00"),
+    ]
+    assert found["outcomes"] == ("CANCELLED", "RESCHEDULED")
+    assert found["reasons"] == ["there is nobody to greet"]
+
+
 def test_examples_are_short_and_each_is_tried_and_told_of() -> None:
     names = [path.name for path in (tree.ROOT / FOLDER).glob("*.py")]
     page, tests = tree.text("docs/guides/examples.md"), tree.text("tests/clients/test_examples.py")

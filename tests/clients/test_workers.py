@@ -25,7 +25,7 @@ PROGRAM = """
     import time
     from pathlib import Path
 
-    from hourwheel import App, MessageContext, Retry
+    from hourwheel import App, MessageContext, Reject, Retry
 
     app = App(group="shop")
 
@@ -36,6 +36,8 @@ PROGRAM = """
 
     @app.handler("orders", concurrency=8, time_limit=1_000)
     def handle(how: str, context: MessageContext) -> None:
+        if how == "reject":
+            raise Reject("no such order")
         if context.attempt == 1:
             if how == "exit":
                 os._exit(3)
@@ -115,10 +117,15 @@ async def test_handlers_that_crash_exit_and_hang_cost_their_own_message_one_atte
     node: ChildNode, tmp_path: Path
 ) -> None:
     hows = ["ok", "exit", "ok", "hang", "sysexit", "retry", "exit", *["ok"] * 5]
+    (rejected,) = await publish(node.address, "orders", "reject")
     ids = await publish(node.address, "orders", *hows)
     async with RunningWorker(tmp_path, node.address, "--processes", "2") as worker:
         await until(lambda: {one[0] for one in worker.done()} == set(ids))
         assert await worker.stop() == 0
+    async with AsyncAdmin(node.address) as admin:
+        (letter,) = [one async for one in admin.list_dead_letters("shop")]
+    found = str(letter.message_id), letter.attempts, letter.rejected_because
+    assert found == (rejected, 1, "no such order")
     attempts = {one[0]: int(one[1]) for one in worker.done()}
     expected = {"ok": 1, "exit": 2, "hang": 2, "sysexit": 2, "retry": 2}
     assert [attempts[one] for one in ids] == [expected[how] for how in hows]

@@ -13,6 +13,26 @@ from typing import Final
 from hourwheel import __version__
 from tests.tidy import tree
 
+PROGRAM: Final = """
+from pathlib import Path
+
+from hourwheel import App
+from hourwheel.testing import Broker
+
+app = App(group="shop")
+seen = []
+
+@app.handler("orders")
+def note(order: dict) -> None:
+    seen.append(order["id"])
+
+with Broker(Path("broker")) as broker:
+    broker.run(app)
+    app.publish("orders", {"id": 17}, in_="30d")
+    broker.clock.advance("31d")
+print(seen, broker.clock.now.date())
+"""
+"""A test of a user, without pytest."""
 COMMANDS: Final = ("node", "cluster", "demo", "inspect")
 
 
@@ -93,3 +113,5 @@ def test_wheel_is_one_package_whose_demo_runs_in_an_empty_folder(tmp_path: Path)
     assert (summary["missing"], summary["duplicated"], summary["early"]) == (0, 0, 0)
     assert summary["scheduled"] > 200
     assert run(hourwheel, "inspect", data / "node-1", "--verify", cwd=empty).stdout
+    tried = run(commands / "python", "-c", PROGRAM, cwd=empty)
+    assert tried.stdout == "[17] 2030-02-01\n"

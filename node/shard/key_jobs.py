@@ -30,6 +30,7 @@ from storage.views.key_index import KeyState
 from storage.views.key_merge import merged
 from storage.views.key_rows import KeyRows, in_order, joined
 from storage.views.key_run import KeyRun
+from storage.views.moved import Moved
 from storage.views.unit import Units, equal_spans, pick
 from timewheel.bodies import Bodies
 from timewheel.compaction import Pause
@@ -80,17 +81,19 @@ class Floor:
             found |= np.isin(rows.sequence, self._moved)
         return found
 
-    def drops(self, run: KeyRun) -> bool:
-        """Whether it drops all rows of a run."""
-        footer = run.footer
-        is_below = footer.sequence_max < int(self._sequence)
-        bounds = np.array([footer.sequence_min, footer.sequence_max + 1], np.uint64)
-        low, high = np.searchsorted(self._moved, bounds).tolist()
-        return is_below and low == high and footer.due_ms_max < self._key.due_ms
-
     def may_drop_of(self, run: KeyRun) -> bool:
         """Whether it may drop any row of a run."""
         return run.footer.sequence_min < int(self._sequence)
+
+
+def _is_left_over(run: KeyRun, manifest: Checkpoint, moved: Moved) -> bool:
+    """Whether nobody asks about any of its rows any more. Each turn asks: no walk over rows."""
+    footer = run.footer
+    return (
+        footer.sequence_max < manifest.sequence_floor
+        and footer.due_ms_max < manifest.cursor.due_ms
+        and not moved.has_between(footer.sequence_min, footer.sequence_max)
+    )
 
 
 class _Job:
@@ -319,10 +322,9 @@ class KeyJobs:
 
     def _find_dead(self, manifest: Checkpoint, now_ms: int) -> list[KeyRun]:
         """A run that is left over, or mostly so."""
-        runs = self._views.keys.runs
-        floor = Floor(manifest, self._views.moved.sequences())
+        runs, moved = self._views.keys.runs, self._views.moved
         for run in runs:
-            if floor.drops(run):
+            if _is_left_over(run, manifest, moved):
                 return [run]
         if now_ms < self._look_ms or not runs:
             return []
@@ -330,6 +332,7 @@ class KeyJobs:
         later = [run for run in runs if run.run_id > self._looked_at]
         run = (later or runs)[0]
         self._looked_at = run.run_id
+        floor = Floor(manifest, moved.sequences())
         if not floor.may_drop_of(run):
             return []
         rows = run.sample(_SAMPLE_BLOCKS)

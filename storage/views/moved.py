@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.types import Key
-from storage.views.bit_pages import U64, BitPages, page_of
+from storage.views.bit_pages import PAGE_BITS_LOG2, U64, BitPages, page_of
 from storage.views.digest import Hasher
 from storage.views.unit import equal_spans
 
@@ -105,6 +105,16 @@ class Moved:
                 self._pages[number] = fresh.take(slice(None))
             else:
                 self._pages[number] = _merged(page, fresh)
+
+    def has_between(self, low: int, high: int) -> bool:
+        """Whether any message was moved whose sequence is `low`, `high`, or between them."""
+        first, last = low >> PAGE_BITS_LOG2, high >> PAGE_BITS_LOG2
+        for number, page in self._pages.items():
+            if first <= number <= last:
+                at = int(np.searchsorted(page.sequence, np.uint64(low)))
+                if at < len(page.sequence) and int(page.sequence[at]) <= high:
+                    return True
+        return False
 
     def numbers(self) -> list[int]:
         """Of the pages that have rows, ascending."""

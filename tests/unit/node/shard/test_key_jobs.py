@@ -117,6 +117,26 @@ def test_a_run_goes_when_all_of_it_is_left_over(world: ShardWorld) -> None:
     assert world.shard.views.keys.is_complete
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_run_that_is_left_over_goes_at_once_unless_one_of_its_messages_was_moved(
+    world: ShardWorld, *, moves: bool
+) -> None:
+    save_some(world, 1, 1_000)
+    work_all(world)  # the run was looked at just now, and is not again for a while
+    if moves:
+        world.reschedule([1], [world.now_ms + HOUR_MS])
+        world.commit()
+    world.advance(2_000)
+    world.publish([world.now_ms + 1])
+    world.commit()
+    world.advance(10)
+    world.mastership.trim_sequences(world.shard.views.next_sequence, world.now_ms)
+    world.commit()
+    world.save()
+    work_all(world)
+    assert bool(names(world)) == moves
+
+
 def test_a_run_stays_when_a_merge_finds_no_room(world: ShardWorld) -> None:
     save_some(world, 8)
     before = rows(world)

@@ -59,6 +59,13 @@ def test_moved_is_a_dict_that_forgets_what_is_past(steps: list[Rows], key: tuple
     assert found(Moved(pack_rows(moved.capture())), requested) == left
 
 
+@given(rows=_rows, low=_sequences, more=st.integers(0, 300) | st.just(1 << 17))
+def test_has_between_is_what_a_look_at_each_row_says(rows: Rows, low: int, more: int) -> None:
+    moved = Moved()
+    put(moved, rows)
+    assert moved.has_between(low, low + more) == any(low <= one <= low + more for one in rows)
+
+
 def test_capture_stays_when_rows_change() -> None:
     moved = Moved()
     put(moved, {3: (10, 20), 5: (11, 21)})

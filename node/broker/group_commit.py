@@ -27,7 +27,7 @@ from node.shard.shard import Applied, Shard
 from node.telemetry.stats import EngineStats
 from storage.log.commit_log import LogWrite
 
-_APPLY_SLICE_MS: Final = 1.0
+_APPLY_SLICE_MS: Final = 2.0
 """Apply takes so long at a time, and one batch more: what gets visible meanwhile waits for that."""
 _FULL_DISK_PAUSE_S: Final = 0.05
 _LINGER_S: Final = 0.006

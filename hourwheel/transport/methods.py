@@ -68,6 +68,13 @@ OPEN_SESSION: Final = Method(
 )
 """A stream that carries calls of other methods."""
 
+PUBLISH: Final = Method(
+    _PRODUCER + "Publish",
+    broker_pb2.PublishRequest,
+    broker_pb2.PublishResponse,
+    is_repeatable=False,
+)
+"""With a `ProducerPosition` of its own it may be repeated: whoever gives one says so."""
 PUBLISH_STREAM: Final = Method(
     _PRODUCER + "PublishStream",
     broker_pb2.PublishStreamRequest,

@@ -1,0 +1,1 @@
+"""Commands that speak HTTP: the gateway, and webhooks."""

@@ -1,0 +1,34 @@
+"""`hourwheel http`."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hourwheel.cli.access import current_access
+from hourwheel.cli.options import Server
+from hourwheel.cli.output import Output, run
+from hourwheel.cli.web.extras import needed
+from hourwheel.errors import ConfigError
+from hourwheel.transport.channel import SERVER_DEFAULT
+
+
+def http(
+    server: Server = SERVER_DEFAULT,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML, with a section [http].")
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Listen here, whatever the file says.")
+    ] = "",
+) -> None:
+    """Serve the HTTP API: JSON calls, passed on to the nodes with their callers' credentials."""
+    settings = needed("hourwheel.gateway.settings", "http")
+    command = needed("hourwheel.gateway.command", "http")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        section = settings.read_settings(config, listen)
+    except ConfigError as error:
+        raise typer.BadParameter(error.message) from None
+    run(Output(is_json=False), command.run_gateway(server, section, current_access()))

@@ -1,0 +1,175 @@
+"""The HTTP API, from publish to acknowledgement, at a real node."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from hourwheel.clock import SystemClock
+from tests.support.eventually import until_told
+from tests.support.http_world import HttpWorld
+
+VALUES = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[HttpWorld]:
+    async with HttpWorld(tmp_path, VALUES, call_timeout_ms=3_000) as found:
+        yield found
+
+
+async def test_a_message_from_publish_to_ack(world: HttpWorld) -> None:
+    sent = {
+        "json": {"order": 17, "big": 12345678901234567890, "text": "ü"},
+        "tags": ["paid"],
+        "keys": ["order-17"],
+        "properties": {"region": "eu"},
+        "ordering_key": "c-3",
+        "client_message_id": "mine",
+    }
+    published = await world.post("/v1/topics/orders/messages", sent)
+    assert published.status == 201
+    (message,) = published.json["messages"]
+    assert message["outcome"] == "published"
+
+    requested = {"topic": "orders", "wait_ms": 20_000, "invisible": "30s"}
+    received = await world.post("/v1/groups/billing/receive", requested)
+    assert received.status == 200
+    (one,) = received.json["messages"]
+    assert json.loads(one["text"]) == sent["json"]
+    assert one["id"] == message["id"]
+    for name in ("tags", "keys", "properties", "ordering_key", "client_message_id"):
+        assert one[name] == sent[name]
+    assert (one["content_type"], one["attempt"]) == ("application/json", 1)
+    assert received.json["invisible_until_ms"] > one["store_ms"]
+
+    receipts = {"receipts": [one["receipt"]]}
+    extended = await world.post("/v1/groups/billing/extend", {**receipts, "invisible": 60_000})
+    assert extended.json["invisible_until_ms"] > received.json["invisible_until_ms"]
+    done = await world.post("/v1/groups/billing/ack", receipts)
+    assert (done.status, done.json) == (200, {"count": 1})
+    again = await world.post("/v1/groups/billing/ack", receipts)
+    assert (again.status, again.reason) == (409, "STALE_RECEIPT")
+    assert again.json["params"]["indexes"] == "0"
+    empty = await world.post("/v1/groups/billing/receive", {"topic": "orders"})
+    assert empty.json["messages"] == []
+    described = await world.get(f"/v1/messages/{one['id']}")
+    assert described.json["state"] == "released"
+
+
+async def test_a_list_with_bytes_and_text_comes_back_as_it_was(world: HttpWorld) -> None:
+    raw = base64.b64encode(b"\xff\x00").decode()
+    answer = await world.post("/v1/topics/t/messages", [{"base64": raw}, {"text": "grün"}])
+    assert len(answer.json["messages"]) == 2
+    found: dict[str, str] = {}
+
+    async def take() -> bool:
+        received = await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 5_000})
+        for one in received.json["messages"]:
+            found[one["id"]] = one.get("base64") or one["text"]
+        return len(found) == 2
+
+    await until_told(take)
+    assert [found[one["id"]] for one in answer.json["messages"]] == [raw, "grün"]
+
+
+async def test_a_list_is_refused_as_a_whole_and_says_which(world: HttpWorld) -> None:
+    for bad in ({"text": "x", "delay": "100y"}, {"text": "x", "delay": 1 << 50}):
+        refused = await world.post("/v1/topics/t/messages", [{"text": "a"}, bad])
+        assert refused.status == 400
+        assert refused.json["params"]["index"] == "1"
+    assert (await world.post("/v1/groups/g/receive", {"topic": "t"})).reason == "UNKNOWN_TOPIC"
+
+
+async def test_cancel_and_move_by_id_and_by_key(world: HttpWorld) -> None:
+    path = "/v1/topics/t/messages"
+    listed = [{"text": "x", "delay": "1h", "keys": [f"k{number}"]} for number in range(4)]
+    ids = [one["id"] for one in (await world.post(path, listed)).json["messages"]]
+    cancelled = await world.post("/v1/messages/cancel", {"ids": [ids[0], "0" * 48]})
+    assert [one["outcome"] for one in cancelled.json["outcomes"]] == ["cancelled", "unknown"]
+    by_key = await world.post("/v1/topics/t/cancel", {"keys": ["k1", "nobody"]})
+    assert [one["count"] for one in by_key.json["outcomes"]] == [1, 0]
+    due_s = int(SystemClock().wall_ms()) // 1_000 + 30 * 86_400
+    due = datetime.fromtimestamp(due_s, UTC).isoformat()
+    moved = await world.post("/v1/messages/move", {"ids": ids[2:3], "due": due})
+    assert moved.json["outcomes"][0]["due_ms"] == due_s * 1_000
+    assert (await world.get(f"/v1/messages/{ids[2]}")).json["due_ms"] == due_s * 1_000
+    now = await world.post("/v1/topics/t/move", {"keys": ["k3"], "delay": 0})
+    assert now.json["outcomes"][0]["count"] == 1
+    received = await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 20_000})
+    assert [one["id"] for one in received.json["messages"]] == ids[3:]
+    known = await world.get(f"{path}?key=k2&limit=1")
+    assert [one["id"] for one in known.json["messages"]] == ids[2:3]
+    assert known.json["is_complete"]
+
+
+async def test_nack_brings_it_again_and_a_filter_leaves_out(world: HttpWorld) -> None:
+    await world.post("/v1/topics/t/messages", [{"text": "a", "tags": ["no"]}, {"text": "b"}])
+    requested = {"topic": "t", "wait_ms": 20_000, "filter": {"tags": "!no"}}
+    for attempt in (1, 2):
+        received = await world.post("/v1/groups/g/receive", requested)
+        (one,) = received.json["messages"]
+        assert (one["text"], one["attempt"]) == ("b", attempt)
+        receipts = {"receipts": [one["receipt"]], "delay": 0}
+        assert (await world.post("/v1/groups/g/nack", receipts)).status == 200
+
+
+async def test_a_call_with_an_idempotency_key_happens_once(world: HttpWorld) -> None:
+    path, body = "/v1/topics/t/messages", {"text": "x", "delay": "1h", "keys": ["k"]}
+    first = await world.post(path, body, idempotency_key="order-17")
+    again = await world.post(path, body, idempotency_key="order-17")
+    assert first.json == again.json
+    other = await world.post(path, {"text": "y"}, idempotency_key="order-17")
+    assert (other.status, other.reason) == (422, "IDEMPOTENCY_KEY_REUSED")
+    await world.post(path, body, idempotency_key="order-18")
+    assert len((await world.get(f"{path}?key=k")).json["messages"]) == 2
+    for key in ("", "x" * 256, "a b"):
+        assert (await world.post(path, body, idempotency_key=key)).status == 400
+
+
+async def test_dedup_keys(world: HttpWorld) -> None:
+    path, body = "/v1/topics/t/messages", {"text": "x", "delay": "1h", "dedup_key": "d"}
+    assert (await world.post(path, body)).json["params"]["field"] == "if_pending"
+    first = await world.post(path, {**body, "if_pending": "keep"})
+    kept = await world.post(path, {**body, "if_pending": "keep"})
+    assert kept.json["messages"][0]["outcome"] == "kept"
+    assert kept.json["messages"][0]["id"] == first.json["messages"][0]["id"]
+    rejected = await world.post(path, {**body, "if_pending": "reject"})
+    assert (rejected.status, rejected.reason) == (409, "ALREADY_PENDING")
+    replaced = await world.post(path, {**body, "if_pending": "replace"})
+    assert replaced.json["messages"][0]["outcome"] == "replaced"
+
+
+async def test_a_poll_whose_caller_hangs_up_leases_nothing(world: HttpWorld) -> None:
+    await world.post("/v1/topics/t/messages", {"text": "x"})
+    await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 9_000, "invisible": "1h"})
+    body = json.dumps({"topic": "t", "wait_ms": 60_000, "invisible": "1h"}).encode()
+    reader, writer = await asyncio.open_connection(*world.address)
+    head = (
+        "POST /v1/groups/g/receive HTTP/1.1\r\nhost: localhost\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    assert await reader.read() == b""
+    await world.post("/v1/topics/t/messages", {"text": "y"})
+    received = await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 20_000})
+    assert [(one["text"], one["attempt"]) for one in received.json["messages"]] == [("y", 1)]
+
+
+async def test_probes_and_the_document(world: HttpWorld) -> None:
+    assert (await world.get("/healthz")).json == {"status": "ok"}
+    assert (await world.get("/readyz")).json == {"status": "ok"}
+    assert (await world.get("/openapi.json")).json["openapi"] == "3.1.0"
+    assert (await world.post("/healthz", {})).status == 405
+    world.gateway.begin_stop()
+    assert (await world.get("/readyz")).json == {"status": "stopping"}
+    gone = await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 60_000})
+    assert (gone.status, gone.reason) == (503, "SHUTTING_DOWN")
+    assert gone.headers["retry-after"] == "1"

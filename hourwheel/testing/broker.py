@@ -190,8 +190,15 @@ class Broker:
             app: it is connected to this broker, until the broker ends.
             raise_errors: what a handler raises, other than `Retry` and `Reject`, is raised by
                 `settle` and `advance` as soon as its message was given back. False: it is in
-                `handled` only, and the message comes again as in production.
+                `handled` only, and the message comes again as in production. Of several apps the
+                last one says.
+
+        Raises:
+            InvalidArgument: the app runs here already.
+            HourwheelError: a recurrence of the app cannot be.
         """
+        if any(app is one for one, _ in self._former):
+            raise errors.InvalidArgument("this app runs here already")
         self._raises = raise_errors
         self._former.append((app, app.server))
         app.connect_to(self.server)
@@ -286,9 +293,11 @@ class Broker:
         at_ms = self._node.now_ms
         self.handled.append(Handled(one.handler.name, context, result.kind, at_ms, error))
         await self._in_node(self._finish(consumer, message, result, one.handler.name))
-        is_meant = isinstance(error, Retry | Reject)
-        if error is not None and not is_meant and self._raises:
-            raise error
+        if self._raises and error is not None and not isinstance(error, Retry | Reject):
+            if isinstance(error, Exception):
+                raise error
+            # Raised as they are, these would end the loop, or look like its own doing.
+            raise RuntimeError(f"{one.handler.name}: {result.error or error!r}") from error
 
     async def _finish(
         self, consumer: AsyncConsumer, message: ReceivedMessage, result: Result, name: str

@@ -23,7 +23,9 @@ from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import topic_queue
 from node.contracts.broker import Delivery, GroupSettings, Selection
 from node.contracts.dead_letters import DeadLetterQuery
+from node.contracts.ending import Ending
 from node.shard.shard import Shard
+from storage.queues.ack_state import BLOCKED_MS
 from storage.views.catalog_items import GroupOrder
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
@@ -46,6 +48,7 @@ STEPS = st.one_of(
     st.tuples(st.just("ack"), st.integers(0, 40)),
     st.tuples(st.just("ack late"), st.integers(0, 40)),
     st.tuples(st.just("nack"), st.integers(0, 40)),
+    st.tuples(st.just("reject"), st.integers(0, 40)),
     st.tuples(st.just("wait"), st.sampled_from((100, 400, 1_000, INVISIBLE_MS))),
     st.tuples(st.just("redrive"), st.none()),
     st.tuples(st.just("restart"), st.none()),
@@ -92,6 +95,7 @@ class Walk:
             "ack": self.ack,
             "ack late": self.ack_late,
             "nack": self.nack,
+            "reject": self.reject,
             "wait": self.wait,
             "redrive": lambda _: self.redrive(),
             "restart": lambda _: self.restart(),
@@ -214,6 +218,20 @@ class Walk:
             one = self.model.live.pop(index % len(self.model.live))
             assert await self.world.nack(one.selection) == [ReceiptOutcome.OK]
             self.model.over.append(one)
+
+    async def reject(self, index: int) -> None:
+        """Say of something that no attempt is of any use: its key is blocked, or goes on."""
+        self.forget()
+        if self.model.live:
+            one = self.model.live.pop(index % len(self.model.live))
+            resolving = self.world.engine.resolve("billing", [one.selection], Ending(rejection="x"))
+            assert await within(resolving) == [ReceiptOutcome.OK]
+            self.model.over.append(one)
+            window = self.shard.views.acks.get(self.group_id, one.place[0])
+            if self.order == GroupOrder.BLOCK:
+                assert window.held[one.place[1]].until_ms == BLOCKED_MS
+            else:
+                assert window.is_resolved(one.place[1])
 
     async def wait(self, by_ms: int) -> None:
         """Time passes."""

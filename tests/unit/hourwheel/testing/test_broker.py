@@ -124,6 +124,43 @@ def test_what_a_handler_raises_is_raised_in_the_test(
     app.close()
 
 
+@pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize("is_coroutine", [True, False])
+def test_what_would_end_a_process_is_told_in_the_test(
+    hourwheel_broker: Broker, ends: type[BaseException], *, is_coroutine: bool
+) -> None:
+    app = App(group="shop")
+
+    def function() -> None:
+        raise ends
+
+    async def coroutine() -> None:
+        raise ends
+
+    app.handler("orders")(coroutine if is_coroutine else function)
+    hourwheel_broker.run(app)
+    app.publish("orders", b"")
+    with pytest.raises(RuntimeError, match=ends.__name__):
+        hourwheel_broker.settle()
+    with pytest.raises(errors.InvalidArgument, match="already"):
+        hourwheel_broker.run(app)
+    app.close()
+
+
+def test_a_handler_past_its_time_limit_is_told_in_the_test(hourwheel_broker: Broker) -> None:
+    app = App(group="shop")
+
+    @app.handler("orders", time_limit=1)
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    hourwheel_broker.run(app)
+    app.publish("orders", b"")
+    with pytest.raises(RuntimeError, match="longer than 1 ms"):
+        hourwheel_broker.settle()
+    app.close()
+
+
 class Order(BaseModel):
     id: int
 

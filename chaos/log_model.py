@@ -16,6 +16,7 @@ from chaos.log_parts.entries import IN_PLACE, Entry, Sent, hold, place_of
 from chaos.log_parts.order import Turns, is_wanted, metas_at
 from chaos.log_parts.owners import Owners
 from chaos.log_parts.requests import requests_of
+from chaos.log_parts.retention import Retentions, is_rejected, trimmed
 from chaos.log_parts.unique_keys import UniqueKeys
 from chaos.recurring.model import RecurrenceModel
 from hourwheel.filter_language.text import FilterExpression
@@ -26,6 +27,7 @@ from hourwheel.internal.v1.state_pb2 import (
     GroupConfig,
     RecurrenceChange,
     Subscription,
+    TopicConfig,
 )
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 
@@ -100,6 +102,7 @@ class LogModel:
     """Transactions."""
     recurring: RecurrenceModel = field(default_factory=RecurrenceModel)
     unique: UniqueKeys = field(default_factory=UniqueKeys)
+    retentions: Retentions = field(default_factory=Retentions)
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
@@ -449,7 +452,7 @@ class LogModel:
     def _change(self, change: ConfigChange) -> bool:
         what = change.WhichOneof("change")
         if what == "put_topic":
-            return self._put_topic(change.put_topic.topic_id, change.put_topic.name)
+            return self._put_topic(change.put_topic)
         if what == "put_group":
             return self._put_group(change.put_group)
         if what == "put_subscription":
@@ -459,14 +462,16 @@ class LogModel:
         assert what in {"delete_group_id", "adopt_control_state"}, "not known here"
         return what == "adopt_control_state" or self._delete_group(change.delete_group_id)
 
-    def _put_topic(self, number: int, name: str) -> bool:
-        """Void: another topic has the name, or the number was passed by."""
-        if self.topics.get(number, name) != name:
+    def _put_topic(self, config: TopicConfig) -> bool:
+        """Void: another topic has the name, the number was passed by, or `is_rejected`."""
+        number, name = config.topic_id, config.name
+        if self.topics.get(number, name) != name or is_rejected(config):
             return False
         may_take = self.owners.take
         if number not in self.topics and not may_take(number, name, self.topics, self.deleted):
             return False
         self.topics[number] = name
+        self.retentions.note(config)
         return True
 
     def _put_group(self, group: GroupConfig) -> bool:
@@ -541,15 +546,10 @@ class LogModel:
         return True
 
     def _trim(self, batch: RecordBatch) -> None:
-        retain_from_ms = int(batch.rows[0]["retain_from_ms"])
+        known = batch, self.subscriptions, self.unique.level
         for queue, entries in self.queues.items():
-            start = self.starts.get(queue, 0)
-            while start + self.chunk_entries <= len(entries):
-                chunk = entries[start : start + self.chunk_entries]
-                if max(entry.release_ms for entry in chunk) >= retain_from_ms:
-                    break
-                start += self.chunk_entries
-            self.starts[queue] = start
+            start, from_ms = self.starts.get(queue, 0), self.retentions.from_ms(*known, queue >> 8)
+            self.starts[queue] = trimmed(entries, start, from_ms, self.chunk_entries)
 
     def _expire(self, batch: RecordBatch) -> None:
         idle_before_ms = int(batch.rows[0]["producer_idle_before_ms"])

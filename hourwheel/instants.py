@@ -47,15 +47,15 @@ def count_of_ms(given: int | timedelta, name: str) -> int:
     return ms
 
 
-def check_count(given: int, name: str, *, at_least: int = 0) -> None:
-    """Refuse what is no whole number, or does not fit into 32 bits.
+def check_count(given: int, name: str, *, at_least: int = 0, at_most: int = (1 << 32) - 1) -> None:
+    """Refuse what is no whole number, or out of range: at most what fits into 32 bits.
 
     Raises:
         InvalidArgument: with the name and what was given.
     """
-    if type(given) is not int or not at_least <= given < 1 << 32:
+    if type(given) is not int or not at_least <= given <= at_most:
         raise InvalidArgument(
-            f"{name} is a whole number from {at_least} to {(1 << 32) - 1}, not {given!r}"
+            f"{name} is a whole number from {at_least} to {at_most}, not {given!r}"
         )
 
 

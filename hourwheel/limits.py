@@ -78,6 +78,9 @@ RETRY_DELAY_COUNT_MAX: Final = 32
 """Steps of a group's retry delays."""
 DISPATCH_TOLERANCE_MS_MAX: Final = 600_000
 """Longest time over which a topic's hot moment is spread."""
+RETENTION_MS_MIN: Final = 60_000
+RETENTION_MS_MAX: Final = 3_650 * 86_400_000
+"""A topic's own retention: as what `log.retention_ms` may be."""
 GROUP_IN_FLIGHT_MAX: Final = 1_000_000
 """Highest limit of what a group's consumers may hold."""
 GROUP_PER_SECOND_MAX: Final = 1_000_000

@@ -188,6 +188,26 @@ class Wheel:
                 left = np.delete(left, here)
         return np.concatenate(places), join(found)
 
+    def find_everywhere(
+        self,
+        due_ms: NDArray[np.int64],
+        sequences: NDArray[np.uint64],
+        attempts: NDArray[np.uint16],
+    ) -> tuple[NDArray[np.int64], Units]:
+        """As `find_some`, but each table and run is asked for all of them, found or not.
+
+        So what is done does not tell which are here.
+        """
+        are_here, found = np.zeros(len(sequences), np.bool_), np.zeros(len(sequences), UNIT)
+        sources: list[Memtable | Run] = [*self._memtables(), *reversed(self.runs.all())]
+        for source in sources:
+            places, units = source.find(due_ms, sequences, attempts)
+            fresh = ~are_here[places]
+            found[places[fresh]] = units[fresh]
+            are_here[places] = True
+        here = np.flatnonzero(are_here)
+        return here, pick(found, here)
+
     def _verify_around(self, due_ms: int) -> None:
         """Raises CorruptFile where what the runs have of an hour is damaged."""
         for run, first, end in self.runs.pieces_of_hour(hour_of(due_ms)):

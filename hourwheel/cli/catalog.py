@@ -157,6 +157,16 @@ def update_topic(
             show_default="as it was",
         ),
     ] = None,
+    retention_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--retention",
+            parser=duration_option,
+            metavar="DURATION",
+            help="Keep what was released for so long, at least a minute; 0s: the nodes' default.",
+            show_default="as it was",
+        ),
+    ] = None,
     expected_version: _IfVersion = None,
     *,
     server: Server = SERVER_DEFAULT,
@@ -171,6 +181,7 @@ def update_topic(
             description=description,
             is_paused=is_paused,
             dispatch_tolerance_ms=tolerance_ms,
+            retention_ms=retention_ms,
             expected_version=expected_version,
         )
         _show_topic(output, topic)

@@ -33,7 +33,7 @@ from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import GeneSpec
 from hourwheel.instants import check_count
-from hourwheel.limits import LIST_PAGE_SIZE_MAX
+from hourwheel.limits import LIST_PAGE_SIZE_MAX, RETENTION_MS_MAX
 from hourwheel.outcomes import CancelOutcome, DeadLetterReason, MessageState
 from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
@@ -132,6 +132,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, RecurrenceAdmin, SkipAdmin):
         description: str | None = None,
         is_paused: bool | None = None,
         dispatch_tolerance_ms: int | None = None,
+        retention_ms: int | None = None,
         expected_version: int | None = None,
     ) -> TopicInfo:
         """Change what is given of a topic.
@@ -141,22 +142,23 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, RecurrenceAdmin, SkipAdmin):
             description: for people, at most 256 bytes.
             is_paused: whether publishing to it is refused; what is scheduled is delivered.
             dispatch_tolerance_ms: what falls due at one time is shown over so long at most.
+            retention_ms: how long what was released stays; 0: as `log.retention_ms` says.
             expected_version: change nothing unless the topic has it.
 
         Raises:
-            InvalidArgument: a tolerance out of range.
-            UnknownTopic: there is none.
-            FailedPrecondition: it has another version.
+            InvalidArgument: a tolerance or a retention out of range.
+            FeatureLevelTooLow: a retention, and some node is of an earlier version.
+            UnknownTopic, FailedPrecondition: there is none, or it has another version.
             Timeout: nobody knows whether it was changed.
         """
-        request = admin_pb2.UpdateTopicRequest(
-            name=name, description=description, expected_version=expected_version
-        )
-        if is_paused is not None:
-            request.is_paused = is_paused
-        if dispatch_tolerance_ms is not None:
-            check_count(dispatch_tolerance_ms, "dispatch_tolerance_ms")
-            request.dispatch_tolerance_ms = dispatch_tolerance_ms
+        check_count(dispatch_tolerance_ms or 0, "dispatch_tolerance_ms")
+        check_count(retention_ms or 0, "retention_ms", at_most=RETENTION_MS_MAX)
+        numbers = {"dispatch_tolerance_ms": dispatch_tolerance_ms, "retention_ms": retention_ms}
+        numbers |= {"is_paused": is_paused, "expected_version": expected_version}
+        request = admin_pb2.UpdateTopicRequest(name=name, description=description)
+        for field, value in numbers.items():
+            if value is not None:
+                setattr(request, field, value)
         return topic_of((await self._channel.call(UPDATE_TOPIC, request)).topic)
 
     async def delete_topic(self, name: str) -> None:

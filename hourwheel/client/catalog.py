@@ -38,6 +38,8 @@ class TopicInfo:
     """Grows with each change."""
     dispatch_tolerance_ms: int = 0
     """What falls due at one time is shown to consumers over so many milliseconds at most."""
+    retention_ms: int = 0
+    """For how long what was released stays, and histories are told; 0: the nodes' default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ def topic_of(topic: admin_pb2.Topic) -> TopicInfo:
         is_paused=topic.is_paused,
         version=topic.version,
         dispatch_tolerance_ms=topic.dispatch_tolerance_ms,
+        retention_ms=topic.retention_ms,
     )
 
 

@@ -36,7 +36,7 @@ class TopicSettings(_message.Message):
     def __init__(self, queue_count: _Optional[int] = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "settings", "released_count", "description", "is_paused", "version", "dispatch_tolerance_ms")
+    __slots__ = ("name", "settings", "released_count", "description", "is_paused", "version", "dispatch_tolerance_ms", "retention_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Topic(_message.Message):
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DISPATCH_TOLERANCE_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: TopicSettings
     released_count: int
@@ -51,7 +52,8 @@ class Topic(_message.Message):
     is_paused: bool
     version: int
     dispatch_tolerance_ms: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., released_count: _Optional[int] = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ...) -> None: ...
+    retention_ms: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., released_count: _Optional[int] = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "settings")
@@ -174,18 +176,20 @@ class PutGroupResponse(_message.Message):
     def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
 
 class UpdateTopicRequest(_message.Message):
-    __slots__ = ("name", "description", "is_paused", "expected_version", "dispatch_tolerance_ms")
+    __slots__ = ("name", "description", "is_paused", "expected_version", "dispatch_tolerance_ms", "retention_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
     DISPATCH_TOLERANCE_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     is_paused: bool
     expected_version: int
     dispatch_tolerance_ms: int
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., is_paused: bool = ..., expected_version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ...) -> None: ...
+    retention_ms: int
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., is_paused: bool = ..., expected_version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class UpdateTopicResponse(_message.Message):
     __slots__ = ("topic",)

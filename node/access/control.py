@@ -21,6 +21,7 @@ from node.contracts.access import (
     Operation,
     Principal,
     Resource,
+    ResourceKind,
 )
 
 CALLER: Final[ContextVar[Principal]] = ContextVar("CALLER", default=ANONYMOUS)
@@ -90,6 +91,11 @@ class AccessControl:
     def allows(self, rule: Rule, resources: tuple[Resource, ...]) -> bool:
         """Whether the caller may do by `rule` what it asks on these, as far as is known."""
         return _find_missing(self.policy, CALLER.get(), rule, resources) is None
+
+    def allows_some(self, rule: Rule, kind: ResourceKind) -> bool:
+        """Whether the caller may do by `rule` what it asks on anything of a kind."""
+        operation = rule.operation
+        return operation is None or self.policy.allows_some(CALLER.get(), operation, kind)
 
     def may_look(self, resource: Resource) -> bool:
         """Whether a list for the caller has it.

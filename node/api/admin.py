@@ -39,6 +39,7 @@ from node.contracts.broker import (
 )
 from node.contracts.cluster import ClusterPort
 from node.contracts.dead_letters import DeadLettersInfo
+from node.contracts.history import MessageInfo
 
 
 class Admin:
@@ -310,6 +311,9 @@ class Admin:
         """What is known of one message."""
         parsed = message_id.parse(request.message_id)
         found = self._engine.describe(parsed)
+        is_past = found.state in {MessageState.RELEASED, MessageState.CANCELLED}
+        if is_past and not await self._engine.is_shown(parsed):
+            found = MessageInfo(MessageState.EXPIRED, parsed.due_ms)
         dead = DeadLettersInfo()
         if found.state in {MessageState.RELEASED, MessageState.EXPIRED}:
             dead = await self._engine.dead_letters(parsed)
@@ -336,15 +340,30 @@ def _update(request: wire.UpdateTopicRequest | wire.UpdateGroupRequest) -> Catal
     size = len(request.description.encode())
     check_at_most("description", size, limits.DESCRIPTION_BYTES_MAX)
     tolerance_ms: int | None = None
-    if isinstance(request, wire.UpdateTopicRequest) and request.HasField("dispatch_tolerance_ms"):
-        tolerance_ms = request.dispatch_tolerance_ms
-        check_at_most("dispatch_tolerance_ms", tolerance_ms, limits.DISPATCH_TOLERANCE_MS_MAX)
+    retention_ms: int | None = None
+    if isinstance(request, wire.UpdateTopicRequest):
+        if request.HasField("dispatch_tolerance_ms"):
+            tolerance_ms = request.dispatch_tolerance_ms
+            check_at_most("dispatch_tolerance_ms", tolerance_ms, limits.DISPATCH_TOLERANCE_MS_MAX)
+        if request.HasField("retention_ms"):
+            retention_ms = request.retention_ms
+            _check_retention(retention_ms)
     return CatalogUpdate(
         request.description if request.HasField("description") else None,
         request.is_paused if request.HasField("is_paused") else None,
         request.expected_version if request.HasField("expected_version") else None,
         tolerance_ms,
+        retention_ms,
     )
+
+
+def _check_retention(retention_ms: int) -> None:
+    """Raises InvalidArgument."""
+    least_ms, most_ms = limits.RETENTION_MS_MIN, limits.RETENTION_MS_MAX
+    if retention_ms and not least_ms <= retention_ms <= most_ms:
+        raise errors.InvalidArgument(
+            f"retention_ms is 0, or {least_ms} to {most_ms}", field="retention_ms"
+        )
 
 
 def _topic(topic: TopicInfo) -> wire.Topic:
@@ -357,6 +376,7 @@ def _topic(topic: TopicInfo) -> wire.Topic:
         is_paused=topic.is_paused,
         version=topic.version,
         dispatch_tolerance_ms=topic.dispatch_tolerance_ms,
+        retention_ms=topic.retention_ms,
     )
 
 

@@ -2,10 +2,14 @@
 
 The topics of the messages are looked up, and each is asked for: a call is carried out as a whole or
 refused as a whole. It is refused in the words in which it is refused to whoever has no permission
-at all, and after the same time: whether there is such a message, of whichever topic, is not told.
+at all: whether there is such a message, of whichever topic, is not told. Nor does the time tell it:
+what is done for a message of a topic that the caller may not use is what is done for an id that no
+message has, in one turn of the caller's, and refusals leave at fixed intervals. For whoever may use
+no topic at all nothing is looked up.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +17,7 @@ import numpy as np
 from hourwheel import errors
 from node.access.control import CALLER, AccessControl
 from node.access.permissions import Rule, topic_resource
-from node.contracts.access import ANONYMOUS
+from node.contracts.access import ANONYMOUS, ResourceKind
 from node.contracts.message_topics import TopicsPort
 
 _REFUSED_AFTER_S: Final = 0.02
@@ -43,15 +47,25 @@ class MessageAccess:
         ids = rule.ids(request)
         if not len(ids):
             raise denied
+        if not self._access.allows_some(rule, ResourceKind.TOPIC):
+            raise _with_places(denied, range(len(ids)))
         begun_s = asyncio.get_running_loop().time()
-        found = await self._engine.topics_of(ids, by_any_node=rule.is_any_nodes)
+
+        def may(topic: str) -> bool:
+            return self._access.allows(rule, (topic_resource(topic),))
+
+        found = await self._engine.topics_of(ids, may=may, by_any_node=rule.is_any_nodes)
         # By the policy of this moment, and not of that before the look-up.
-        may = [self._access.allows(rule, (topic_resource(name),)) for name in found.names]
-        missing = np.flatnonzero(~np.array([*may, False])[found.ordinals])
+        missing = np.flatnonzero(~found.are_allowed(may))
         if len(missing):
             await _until_the_next(begun_s)
-            denied.params["indexes"] = ",".join(map(str, missing[:_SHOWN_MAX].tolist()))
-            raise denied
+            raise _with_places(denied, missing.tolist())
+
+
+def _with_places(denied: errors.PermissionDenied, places: Sequence[int]) -> errors.PermissionDenied:
+    """The refusal, with the first ones of the ids' places in the request."""
+    denied.params["indexes"] = ",".join(map(str, places[:_SHOWN_MAX]))
+    return denied
 
 
 async def _until_the_next(begun_s: float) -> None:

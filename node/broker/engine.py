@@ -51,7 +51,7 @@ from node.contracts.ending import Ending
 from node.contracts.group_positions import SkippedInfo, Unblocking
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import LagPlace, LagsPart
-from node.contracts.message_topics import MessageTopics
+from node.contracts.message_topics import May, MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import PublishedOne
@@ -430,18 +430,15 @@ class Engine:
 
     async def delete_topic(self, name: str) -> None:
         """See EnginePort."""
-        master = self._master
-        await master.answer(master.catalog_service.delete_topic(name))
+        await self._master.answer(self._master.catalog_service.delete_topic(name))
 
     async def put_group(self, name: str, settings: broker.GroupSettings) -> broker.GroupInfo:
         """See EnginePort."""
-        master = self._master
-        return await master.answer(master.catalog_service.put_group(name, settings))
+        return await self._master.answer(self._master.catalog_service.put_group(name, settings))
 
     async def update_topic(self, name: str, update: broker.CatalogUpdate) -> broker.TopicInfo:
         """See EnginePort."""
-        master = self._master
-        return await master.answer(master.catalog_service.update_topic(name, update))
+        return await self._master.answer(self._master.catalog_service.update_topic(name, update))
 
     async def update_group(
         self, name: str, update: broker.CatalogUpdate, settings: broker.GroupSettings
@@ -459,8 +456,7 @@ class Engine:
 
     async def delete_group(self, name: str) -> None:
         """See EnginePort."""
-        master = self._master
-        await master.answer(master.catalog_service.delete_group(name))
+        await self._master.answer(self._master.catalog_service.delete_group(name))
 
     async def list_pending(
         self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
@@ -572,18 +568,23 @@ class Engine:
     def status(self) -> broker.ShardStatusData:
         """See EnginePort."""
         epoch = 0 if self.service is None else self.service.mastership.epoch
-        maintenance = self.background.maintenance
-        return shard_status(self.shard, epoch, maintenance, self.guard, self.now_ms())
+        return shard_status(
+            self.shard, epoch, self.background.maintenance, self.guard, self.now_ms()
+        )
 
     def describe(self, message_id: MessageId) -> MessageInfo:
         """See EnginePort."""
         return describe(self.shard, message_id, self.damage.damaged)
 
-    async def topics_of(self, ids: NDArray[Any], *, by_any_node: bool) -> MessageTopics:
+    async def is_shown(self, message_id: MessageId) -> bool:
+        """See EnginePort."""
+        return await self._topic_query.is_shown(message_id, self.now_ms())
+
+    async def topics_of(self, ids: NDArray[Any], may: May, *, by_any_node: bool) -> MessageTopics:
         """See EnginePort."""
         if by_any_node:
-            return await self._topic_query.topics_of(ids)
-        return await self._master.answer(self._topic_query.topics_of(ids))
+            return await self._topic_query.topics_of(ids, may)
+        return await self._master.answer(self._topic_query.topics_of(ids, may))
 
     async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
         """See EnginePort."""

@@ -24,6 +24,7 @@ from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.history import HistoryPage, MessageEvent
 from node.shard.history import Event, History, Place, Trail, Waiting, begin, find_publish
+from node.shard.named_messages import is_shown
 from storage.log.commit_log import CommitLog
 
 PAGE_S: Final = 0.25
@@ -75,16 +76,22 @@ class HistoryQuery:
     async def _begin(
         self, of: MessageId, topic: str, slices: "_Slices"
     ) -> tuple[Trail, list[Event]] | None:
-        """Its beginning; None where the log does not have that message, or it is of another topic.
+        """Its beginning; None where the log does not have it, or it is of another topic.
 
-        A topic that was deleted has no name.
+        And where its topic retains it no longer. A topic that was deleted has no name.
         """
         for batch in find_publish(self._shard, of.sequence):
             if batch is not None:
                 at = of.sequence - batch.header.base_sequence
-                found = self._topic_name(int(batch.topic_queue[at]) >> QUEUE_BITS)
+                number = int(batch.topic_queue[at]) >> QUEUE_BITS
+                found = self._topic_name(number)
                 is_it = (batch.header.epoch, int(batch.due_ms[at])) == (of.epoch, of.due_ms)
                 if not is_it or (topic and topic != found):
+                    return None
+                known = self._shard.views.catalog.find_topic_by_id(number)
+                now_ms = self._serving.now_ms()
+                views, log = self._shard.views, self._shard.log
+                if known and not is_shown(views, log, known, of.sequence, now_ms):
                     return None
                 return begin(self._shard, batch, of.sequence)
             if slices.is_over:

@@ -17,6 +17,7 @@ from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
 from node.contracts.pending_page import KeyPage, KeyPart, ids_of
 from node.contracts.pending_token import KeyQuery, Position, Purpose, TokenMaker
+from node.shard.named_messages import are_shown
 from storage.views.catalog_items import Topic
 from storage.views.key_rows import Hashes, KeyRows, hash_keys
 from storage.views.moved import are_above
@@ -50,7 +51,7 @@ class KeyListing:
             if not rows.size:
                 return page
             left = count_max - page.matched_count if count_max else ROWS_AT_ONCE
-            part, below = self._sort_out(rows, left, pending_only=query.pending_only)
+            part, below = self._sort_out(topic, rows, left, pending_only=query.pending_only)
             page.matched_count += len(part.ids)
             if count_max:
                 page.parts.append(part)
@@ -69,7 +70,7 @@ class KeyListing:
             raise
 
     def _sort_out(
-        self, rows: KeyRows, count_max: int, *, pending_only: bool
+        self, topic: Topic, rows: KeyRows, count_max: int, *, pending_only: bool
     ) -> tuple[KeyPart, int]:
         """(the first messages of some rows, the last sequence that was looked at)."""
         views = self._shard.views
@@ -84,7 +85,12 @@ class KeyListing:
         states = np.full(rows.size, MessageState.RELEASED, np.uint8)
         states[is_ahead] = MessageState.PENDING
         states[views.tombstones.contains(sequences)] = MessageState.CANCELLED
-        wanted = is_known & (states == MessageState.PENDING) if pending_only else is_known
+        are_pending = states == MessageState.PENDING
+        if topic.retention_ms and not pending_only:
+            last_ms = np.where(moved.are_moved, moved.last_due_ms, due_ms)
+            now_ms = self._serving.now_ms()
+            is_known &= are_pending | are_shown(self._shard.log, topic, sequences, last_ms, now_ms)
+        wanted = is_known & are_pending if pending_only else is_known
         chosen = np.flatnonzero(wanted)[:count_max]
         is_cut = len(chosen) == count_max
         units = np.zeros(len(chosen), UNIT)

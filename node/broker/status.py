@@ -60,6 +60,7 @@ def shard_status(
         group_count=views.catalog.group_count,
         subscription_count=views.catalog.subscription_count,
         recurrence_count=len(views.recurrences),
+        log_retention_ms=maintenance.log_retention_ms,
     )
 
 

@@ -1,7 +1,8 @@
 """Of which topics messages are that a caller names by id: asked where it decides who may.
 
-In slices of a few milliseconds. What is in the wheel is found at once; to look into the log, one
-caller at a time has a turn.
+In slices of a few milliseconds, one caller at a time. What is in the wheel is found there; the rest
+is looked for in the log, and so is what its caller may not know of: it is done for a message that
+waits in the wheel what is done for an id that no message has.
 """
 
 import asyncio
@@ -12,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from node.consumers.loop_share import LoopShare, Turns
-from node.contracts.message_topics import MessageTopics
+from node.contracts.message_topics import May, MessageTopics
+from node.shard.named_messages import is_shown
 from node.shard.shard import Shard
 from node.shard.topic_search import NO_TOPIC, TopicSearch
 
-_SLICE_S: Final = 0.003
-_WAITING_MAX: Final = 64
-"""Callers that wait for their turn in the log."""
+SLICE_S: Final = 0.003
+WAITING_MAX: Final = 1_024
+"""Callers that wait for their turn."""
 
 
 class Host(Protocol):
@@ -39,27 +42,41 @@ class TopicQuery:
     def __init__(self, host: Host) -> None:
         """Read the host's shard."""
         self._host, self._shard = host, host.shard
-        self._turns = Turns("look-ups of messages by id", _WAITING_MAX)
+        self._turns = Turns("look-ups of messages by id", WAITING_MAX)
 
-    async def topics_of(self, ids: NDArray[Any]) -> MessageTopics:
-        """See TopicsPort."""
+    async def topics_of(self, ids: NDArray[Any], may: May) -> MessageTopics:
+        """See TopicsPort. One caller's whole look-up has a turn, wherever its messages are."""
         search = TopicSearch(self._shard, ids)
-        await self._follow(search.in_wheel())
-        if (search.topic_ids == NO_TOPIC).any():
-            async with self._turns.one():
-                await self._follow(search.in_log())
+        async with self._turns.one():
+            await self._follow(search.in_wheel())
+            allowed = self._named(search.topic_ids).are_allowed(may)
+            if not allowed.all():
+                await self._follow(search.in_log(np.flatnonzero(~allowed)))
         return self._named(search.topic_ids)
+
+    async def is_shown(self, message_id: MessageId, now_ms: int) -> bool:
+        """See EnginePort."""
+        catalog = self._shard.views.catalog
+        shortest_ms = min(catalog.retentions_ms.values(), default=None)
+        if shortest_ms is None or message_id.due_ms >= now_ms - shortest_ms:
+            return True
+        one = np.array([tuple(message_id)], ID_DTYPE)
+        found = await self.topics_of(one, lambda _: True)
+        topic = catalog.find_topic(found.names[0]) if found.names else None
+        return topic is None or is_shown(
+            self._shard.views, self._shard.log, topic, message_id.sequence, now_ms
+        )
 
     async def _follow(self, steps: Iterator[None]) -> None:
         """Raises ShuttingDown, CorruptFile."""
         log, now = self._shard.log, asyncio.get_running_loop().time
-        share, until_s = LoopShare(lambda: log.end_offset), now() + _SLICE_S
+        share, until_s = LoopShare(lambda: log.end_offset), now() + SLICE_S
         try:
             for _ in steps:
                 if now() < until_s:
                     continue
                 await share.rest()
-                until_s = now() + _SLICE_S
+                until_s = now() + SLICE_S
                 if self._host.is_closing:
                     raise errors.ShuttingDown
         except errors.CorruptFile as error:

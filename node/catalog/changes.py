@@ -6,7 +6,7 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import GroupConfig
 from node.contracts.broker import CatalogUpdate, GroupSettings
-from node.shard.views import ORDER_LEVEL, Views
+from node.shard.views import ORDER_LEVEL, RETENTION_LEVEL, Views
 from storage.views.catalog_items import Group, GroupOrder, Topic
 
 _KEPT: Final = (
@@ -61,8 +61,33 @@ def given(update: CatalogUpdate) -> dict[str, Any]:
         "description": update.description,
         "is_paused": update.is_paused,
         "dispatch_tolerance_ms": update.dispatch_tolerance_ms,
+        "retention_ms": update.retention_ms,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def check_retention(views: Views, old: Topic, new: Topic) -> None:
+    """Whether a topic may be retained like this.
+
+    Raises:
+        InvalidArgument: for less time than it takes to show what falls due at one time.
+        FeatureLevelTooLow: a node of an earlier version does not know how.
+    """
+    if not new.retention_ms:
+        return
+    if new.retention_ms <= new.dispatch_tolerance_ms:
+        raise errors.InvalidArgument(
+            "a topic's retention_ms is more than its dispatch_tolerance_ms",
+            field="retention_ms",
+            retention_ms=new.retention_ms,
+            dispatch_tolerance_ms=new.dispatch_tolerance_ms,
+        )
+    if new.retention_ms != old.retention_ms and views.feature_level < RETENTION_LEVEL:
+        raise errors.FeatureLevelTooLow(
+            "a node of an earlier version is in the cluster, which knows no retention of a topic",
+            level=views.feature_level,
+            level_min=RETENTION_LEVEL,
+        )
 
 
 def check_order(views: Views, name: str, settings: GroupSettings) -> None:

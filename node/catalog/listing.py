@@ -77,6 +77,7 @@ class Listing:
             is_paused=topic.is_paused,
             version=topic.version,
             dispatch_tolerance_ms=topic.dispatch_tolerance_ms,
+            retention_ms=topic.retention_ms,
         )
 
     # -- groups -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from hourwheel.errors import HourwheelError, Internal
-from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key, topic_of
 from node.catalog.changes import DefaultsConfig
 from node.catalog.name_uses import Use
 from node.catalog.quiet_queues import QuietQueues
@@ -59,14 +59,14 @@ class NameExpiry:
     ) -> None:
         """Nothing is known of what was used before this mastership.
 
-        `retention_ms`: how long what is released is retained. `are_some_waiting`: whether messages
-        were taken that are not appended yet.
+        `retention_ms`: how long what is released is retained of topics that do not say themselves.
+        `are_some_waiting`: whether messages were taken that are not appended yet.
         """
         mastership, now_ms = serving.mastership, serving.now_ms()
         shard = self._shard = mastership.shard
         self._stats, self._fail = serving.stats, serving.fail
-        self._are_some_waiting = are_some_waiting
-        self._quiet = QuietQueues(shard.views.queues, retention_ms)
+        self._are_some_waiting, self._retention_ms = are_some_waiting, retention_ms
+        self._quiet = QuietQueues(shard.views.queues, self._retention_of)
         # What would not be made again is kept.
         group_idle_ms = defaults.group_idle_ms if defaults.groups_auto_create else 0
         topic_idle_ms = defaults.topic_idle_ms if defaults.topics_auto_create else 0
@@ -80,6 +80,10 @@ class NameExpiry:
         self._keep_until_ms: dict[int, int] = {}
         """Topic -> latest due time of what a round found pending: not to be looked for before."""
         self._task: asyncio.Task[None] | None = None
+
+    def _retention_of(self, topic_queue: int) -> int:
+        own = self._shard.views.catalog.retentions_ms
+        return own.get(topic_of(topic_queue), self._retention_ms)
 
     def close(self, _: HourwheelError) -> None:
         """Nothing is deleted any more."""

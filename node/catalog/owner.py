@@ -202,6 +202,8 @@ class CatalogOwner:
         try:
             async with self._lock:
                 await self.make_ready()
+        except errors.Internal as error:  # a bug, also one that a batch of commands tells of
+            self._serving.fail(error)
         except HourwheelError as error:  # another time: `resume` comes again
             _log.info("catalog_import_failed", reason=str(error))
             await asyncio.sleep(AGAIN_S)

@@ -5,6 +5,8 @@ for ever. Nobody was promised them. Whether all entries of a queue are that old,
 has not moved for so long, while this master looked on. So no file is read.
 """
 
+from collections.abc import Callable
+
 from storage.queues.consume_queues import ConsumeQueues
 
 
@@ -15,8 +17,8 @@ class QuietQueues:
     topics that are gone are forgotten. A new master counts from its own beginning.
     """
 
-    def __init__(self, queues: ConsumeQueues, retention_ms: int) -> None:
-        """Nothing is known yet of `queues`."""
+    def __init__(self, queues: ConsumeQueues, retention_ms: Callable[[int], int]) -> None:
+        """Nothing is known yet of `queues`; `retention_ms` tells that of one."""
         self._queues, self._retention_ms = queues, retention_ms
         self._known: dict[int, tuple[int, int]] = {}
         """Queue -> (its end, when that was seen first)."""
@@ -32,7 +34,7 @@ class QuietQueues:
         if known is None or known[0] != end:
             known = self._known[topic_queue] = end, now_ms
         self._known_next[topic_queue] = known
-        return now_ms - known[1] > self._retention_ms
+        return now_ms - known[1] > self._retention_ms(topic_queue)
 
     def turn_over(self) -> None:
         """All were asked for: what was not is forgotten."""

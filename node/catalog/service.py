@@ -22,6 +22,7 @@ from node.catalog.changes import (
     DefaultsConfig,
     check_may_read,
     check_order,
+    check_retention,
     check_room,
     check_version,
     given,
@@ -300,6 +301,7 @@ class CatalogService:
                 raise errors.InvalidTopic("this topic is the cluster's own", topic=name)
             check_version(found.version, update)
             changed = replace(found, automatic=False, **given(update))
+            check_retention(self._shard.views, found, changed)
             if found.internal:  # the shard's own affair
                 changed = replace(changed, version=self._log.next_version())
                 if not await self._log.put_topic(changed):

@@ -116,7 +116,7 @@ class LogSection(Section):
     retention_ms: int = _key(
         72 * _HOUR_MS,
         "ms",
-        "What was released this long ago is discarded, consumed or not.",
+        "What was released this long ago is discarded, consumed or not; a topic may say else.",
         ge=60_000,
         le=3_650 * _DAY_MS,
     )

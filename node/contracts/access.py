@@ -110,6 +110,11 @@ class _ByPattern(Generic[T]):
             insort(self._lengths, len(beginning))
         return self._beginnings.setdefault(beginning, make())
 
+    def all(self) -> Iterator[T]:
+        """The values of all patterns."""
+        yield from self._exact.values()
+        yield from self._beginnings.values()
+
     def matching(self, name: str) -> Iterator[T]:
         """The values of all patterns that are for `name`."""
         found = self._exact.get(name)
@@ -147,6 +152,9 @@ class AccessPolicy:
     _decisions: dict[tuple[Principal, Operation, Resource], bool] = field(
         init=False, repr=False, compare=False
     )
+    _broad_decisions: dict[tuple[Principal, Operation, ResourceKind], bool] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Sort the grants, so that no decision looks at all of them."""
@@ -156,6 +164,7 @@ class AccessPolicy:
             principals.take(grant.principal, set).update(grant.operations)
         object.__setattr__(self, "_granted", granted)
         object.__setattr__(self, "_decisions", {})
+        object.__setattr__(self, "_broad_decisions", {})
 
     def allows(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         """Whether `principal` may do that; tens of nanoseconds where it was asked before."""
@@ -170,6 +179,35 @@ class AccessPolicy:
             if len(resource.name) <= NAME_BYTES_MAX:  # else it is as large as its sender likes
                 self._decisions[question] = found
         return found
+
+    def allows_some(self, principal: Principal, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether `principal` may do that on anything of a kind, be it there or not.
+
+        Looks at all grants on that kind, and remembers.
+        """
+        if not self.is_on:
+            return True
+        question = (principal, operation, kind)
+        found = self._broad_decisions.get(question)
+        if found is None:
+            found = self._decide_broadly(principal, operation, kind)
+            if len(self._broad_decisions) >= _DECISIONS_MAX:
+                self._broad_decisions.clear()
+            self._broad_decisions[question] = found
+        return found
+
+    def _decide_broadly(
+        self, principal: Principal, operation: Operation, kind: ResourceKind
+    ) -> bool:
+        if principal.method is Method.ANONYMOUS or not principal.name:
+            return False
+        if principal.name in self.administrators:
+            return True
+        return any(
+            operation in operations
+            for principals in self._granted[kind].all()
+            for operations in principals.matching(principal.name)
+        )
 
     def _decide(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
         if principal.method is Method.ANONYMOUS or not principal.name:

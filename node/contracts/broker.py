@@ -166,6 +166,7 @@ class TopicInfo:
     version: int = field(default=0, compare=False)
     """Grows with each change: two that are alike may have come about at different times."""
     dispatch_tolerance_ms: int = 0
+    retention_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +247,7 @@ class ShardStatusData:
     group_count: int = 0
     subscription_count: int = 0
     recurrence_count: int = 0
+    log_retention_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -277,7 +279,8 @@ class CatalogUpdate:
     expected_version: int | None = None
     """Change nothing unless it has this version; None: whatever it has."""
     dispatch_tolerance_ms: int | None = None
-    """Of a topic."""
+    """Of a topic, and so is what follows."""
+    retention_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -581,6 +584,10 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, UnblockPort, Protoco
 
     def describe(self, message_id: MessageId) -> MessageInfo:
         """What is known of one message."""
+        ...
+
+    async def is_shown(self, message_id: MessageId) -> bool:
+        """Whether it is told what is known of it, by its topic's retention. Overloaded."""
         ...
 
     async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:

@@ -1,12 +1,16 @@
 """Messages that a request names by id, and of which topics they are."""
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.formats import message_id
+
+May: TypeAlias = Callable[[str], bool]
+"""Whether a caller may, on a topic."""
 
 
 class MessageTopics(NamedTuple):
@@ -18,15 +22,22 @@ class MessageTopics(NamedTuple):
     """int64[n]: which of `names` is that of each; -1: there is no such message, or none any more
     whose topic can be told."""
 
+    def are_allowed(self, may: May) -> NDArray[np.bool_]:
+        """bool[n]: of which there is a topic, and `may` says yes to it."""
+        allowed: NDArray[np.bool_] = np.array([*map(may, self.names), False])[self.ordinals]
+        return allowed
+
 
 class TopicsPort(Protocol):
     """A part of `node.contracts.broker.EnginePort`."""
 
-    async def topics_of(self, ids: NDArray[Any], *, by_any_node: bool) -> MessageTopics:
+    async def topics_of(self, ids: NDArray[Any], may: May, *, by_any_node: bool) -> MessageTopics:
         """Of which topics n messages are.
 
         Args:
             ids: array[n] of ID_DTYPE.
+            may: whether the caller may know of a message of this topic. What is done for one of
+                another topic, wherever that message is, is what is done for an id of none.
             by_any_node: of what this node has applied; else the master alone answers.
 
         Raises:

@@ -14,18 +14,11 @@ from node.metrics import cluster
 from node.metrics.family import (
     SECONDS,
     Family,
-    Scrape,
     node_gauge,
     shard_counter,
     shard_gauge,
     shard_histogram,
 )
-
-
-def _checkpoint_age_ms(it: Scrape) -> int:
-    since = it.stats.checkpoint_ms
-    return it.now_ms - since if since else 0
-
 
 FAMILIES: Final = (
     # --- delay
@@ -151,6 +144,11 @@ FAMILIES: Final = (
         "hourwheel_rescheduled_messages_total",
         "Messages moved to another due time before their release.",
         lambda it: it.stats.rescheduled,
+    ),
+    shard_gauge(
+        "hourwheel_log_retention_seconds",
+        "How long the log is kept: as the topic asks that asks for most, or log.retention_ms.",
+        lambda it: it.status.log_retention_ms * SECONDS,
     ),
     shard_gauge(
         "hourwheel_recurrences",
@@ -369,7 +367,7 @@ FAMILIES: Final = (
     shard_gauge(
         "hourwheel_checkpoint_age_seconds",
         "Time since the last checkpoint of this process; 0 before the first.",
-        lambda it: _checkpoint_age_ms(it) * SECONDS,
+        lambda it: (it.now_ms - (it.stats.checkpoint_ms or it.now_ms)) * SECONDS,
     ),
     shard_counter(
         "hourwheel_crc_errors_total",

@@ -492,12 +492,17 @@ class Applier:
         return done
 
     def _trim(self, batch: RecordBatch) -> None:
-        """Entries released before an instant leave the queues, read or not."""
+        """Entries released before an instant leave the queues, read or not.
+
+        It is the record's for most topics; from `RETENTION_LEVEL` on one that has a retention of
+        its own goes by that, counted back from when the record was stored.
+        """
         views = self.views
         retain_from_ms = int(batch.rows[0]["retain_from_ms"])
-        for topic_queue in views.queues.trimmable(retain_from_ms):
+        retain_from = views.retain_from(retain_from_ms, batch.header.store_ms)
+        for topic_queue in views.queues.trimmable(retain_from):
             queue = views.queues.get(topic_queue)
-            position = queue.trim_position_for(retain_from_ms)
+            position = queue.trim_position_for(retain_from.of(topic_queue))
             if position > queue.start_position:
                 queue.trim_to(position)
                 self.touched.add(queue.topic_queue)

@@ -465,9 +465,10 @@ class Maintenance:
         retention, segments = self._retention, self._log.segments()
         floor = min(self.manifest.applied_offset, self._log_floor)
         size = sum(one.end_offset - one.start_offset for one in segments)
+        log_from_ms = now_ms - self.log_retention_ms
         until = self._log.start_offset
         for segment in segments[:-1]:
-            too_old = segment.store_ms_max < now_ms - retention.retention_ms
+            too_old = segment.store_ms_max < log_from_ms
             too_much = bool(retention.log_bytes_max) and size > retention.log_bytes_max
             if segment.end_offset > floor or not (too_old or too_much):
                 break
@@ -486,20 +487,30 @@ class Maintenance:
 
     @property
     def retention_ms(self) -> int:
-        """How long what is released is retained, at least."""
+        """How long what is released is retained of a topic that says nothing about that."""
         return self._retention.retention_ms
+
+    @property
+    def log_retention_ms(self) -> int:
+        """How long the log is kept: for the topic that asks for most, and never less than without.
+
+        It has the messages and the history of all topics, and goes a segment at a time.
+        """
+        of_topics_ms = self._views.catalog.retentions_ms.values()
+        return max(self._retention.retention_ms, max(of_topics_ms, default=0))
 
     def plan_trim_ms(self, now_ms: int) -> int | None:
         """The `retain_from_ms` of a TRIM that would remove something, or None."""
         retain_from_ms = now_ms - self._retention.retention_ms
-        return retain_from_ms if self._views.queues.trimmable(retain_from_ms) else None
+        retain_from = self._views.retain_from(retain_from_ms, now_ms)
+        return retain_from_ms if self._views.queues.trimmable(retain_from) else None
 
     def plan_sequence_floor(self, now_ms: int) -> int | None:
         """The `sequence_floor` of a TRIM_SEQUENCES that is worth its record, or None."""
         views, retention = self._views, self._retention
         if views.feature_level < TRIM_SEQUENCES_LEVEL:
             return None
-        found = self._log.find_sequence_before(now_ms - retention.retention_ms)
+        found = self._log.find_sequence_before(now_ms - self.log_retention_ms)
         floor = min(found, views.next_sequence)
         return floor if floor >= views.sequence_floor + retention.sequence_step else None
 

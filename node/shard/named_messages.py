@@ -1,4 +1,11 @@
-"""Messages that calls and records name by id: what there is of them. Pure."""
+"""Messages that calls and records name by id: what there is of them, and what is shown. Pure.
+
+A topic with a retention of its own is shown for no longer. The log and the views by sequence belong
+to all topics and stay for the one that asks for most: what another topic's messages were is there
+after their time, and is left out of answers. A message counts from its due time, or from its
+publish where that was later, as its entry in a queue does; one that is pending is shown for as long
+as it is. Decisions take no part in this: a cancel that comes too late is answered by what is known.
+"""
 
 from typing import Any, NamedTuple
 
@@ -7,6 +14,8 @@ from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import CANCEL_ROW
 from node.shard.views import Views
+from storage.log.commit_log import CommitLog
+from storage.views.catalog_items import Topic
 from storage.views.moved import are_above
 from storage.views.sequence_index import SlotState
 
@@ -54,3 +63,40 @@ def rows_of(ids: NDArray[Any], shard_id: int) -> NDArray[Any]:
     rows["due_ms"], rows["sequence"] = ids["due_ms"], ids["sequence"]
     rows["epoch"] = np.where(ids["shard"] == shard_id, ids["epoch"], 0)
     return rows
+
+
+def are_shown(
+    log: CommitLog,
+    topic: Topic,
+    sequences: NDArray[np.uint64],
+    last_due_ms: NDArray[np.int64],
+    now_ms: int,
+) -> NDArray[np.bool_]:
+    """bool[n]: of which messages of a topic, none of them pending, it is shown what became of them.
+
+    Args:
+        log: of the topic's shard. It knows by its sparse indexes when a message was stored, so some
+            are shown a little longer.
+        topic: of the messages.
+        sequences: of the messages.
+        last_due_ms: the latest due time of each.
+        now_ms: cluster clock.
+    """
+    if not topic.retention_ms:
+        return np.ones(len(sequences), np.bool_)
+    from_ms = now_ms - topic.retention_ms
+    shown: NDArray[np.bool_] = last_due_ms >= from_ms
+    if not shown.all():
+        shown |= sequences >= np.uint64(log.find_sequence_before(from_ms))
+    return shown
+
+
+def is_shown(views: Views, log: CommitLog, topic: Topic, sequence: int, now_ms: int) -> bool:
+    """Whether a message of a topic is shown, pending or not."""
+    sequences = np.array([sequence], np.uint64)
+    if not topic.retention_ms or bool(views.are_pending(sequences)[0]):
+        return True
+    due_ms, _ = views.sequences.read_many(sequences)
+    moved = views.moved.find(sequences)
+    last_ms = np.where(moved.are_moved, moved.last_due_ms, due_ms)
+    return bool(are_shown(log, topic, sequences, last_ms, now_ms)[0])

@@ -43,8 +43,7 @@ def find_publish_header(shard: Shard, sequence: int) -> Iterator[Header | None]:
 class TopicSearch:
     """Looks for the topics of n messages that are named by id; a topic never changes.
 
-    What is not in the wheel is looked for in the log, and so is what does not exist: who asks for
-    another's message waits as long.
+    What does not exist is looked for in both places, as what is there may be.
 
     Invariant: `topic_ids` has no topic of an id that no message has.
     """
@@ -65,14 +64,15 @@ class TopicSearch:
             views, rows = self._shard.views, self._rows[first : first + WHEEL_ROWS]
             named = look_up(views, rows)
             attempts = np.where(named.are_moved, 0, 1).astype(np.uint16)
-            here, units = views.wheel.find_some(named.current_due_ms, named.sequences, attempts)
+            here, units = views.wheel.find_everywhere(
+                named.current_due_ms, named.sequences, attempts
+            )
             topics = units["topic_queue"].astype(np.int64) >> QUEUE_BITS
             self.topic_ids[first + here] = np.where(named.exist[here], topics, NO_TOPIC)
             yield
 
-    def in_log(self) -> Iterator[None]:
-        """Look there for the rest, header by header."""
-        rest = np.flatnonzero(self.topic_ids == NO_TOPIC)
+    def in_log(self, rest: NDArray[np.int64]) -> Iterator[None]:
+        """Look there for some of them, found or not, header by header."""
         rest = rest[np.argsort(self._rows["sequence"][rest], kind="stable")]
         ascending = self._rows["sequence"][rest]
         given = int(np.searchsorted(ascending, np.uint64(self._shard.views.next_sequence)))

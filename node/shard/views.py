@@ -13,7 +13,7 @@ from hourwheel.errors import invariant
 from hourwheel.internal.v1.state_pb2 import EpochState
 from hourwheel.types import Key
 from storage.queues.ack_state import AckStates
-from storage.queues.consume_queues import ConsumeQueues
+from storage.queues.consume_queues import ConsumeQueues, RetainFrom
 from storage.views.catalog import Catalog
 from storage.views.dedup_keys import DedupKeys
 from storage.views.key_index import KeyIndex
@@ -30,7 +30,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 10
+FEATURE_LEVEL: Final = 11
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -48,6 +48,8 @@ ORDER_LEVEL: Final = 9
 """From this level on RESOLVE may hold messages in their place: groups may be ordered."""
 CONTROL_LEVEL: Final = 10
 """From this level on CONFIG may say that topics and groups come from the control state."""
+RETENTION_LEVEL: Final = 11
+"""From this level on TRIM goes by the retention that a topic has of its own."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -148,6 +150,13 @@ class Views:
             )
 
     # -- questions --------------------------------------------------------------------------------
+
+    def retain_from(self, retain_from_ms: int, now_ms: int) -> RetainFrom:
+        """What a TRIM of this instant lets go of; `retain_from_ms` is that of most topics."""
+        if self.feature_level < RETENTION_LEVEL:
+            return RetainFrom(retain_from_ms)
+        of_topics = self.catalog.retentions_ms.items()
+        return RetainFrom(retain_from_ms, {one: now_ms - ms for one, ms in of_topics})
 
     def epochs_of(self, sequences: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """uint32[n]: epoch in which each sequence was given; 0 before the first epoch."""

@@ -34,6 +34,7 @@ from spark_jobs.audit.checks.partial import (
     sum_entries,
 )
 from spark_jobs.audit.checks.releases import ReleasePart, Slice, first_positions, merge_chunks
+from spark_jobs.audit.checks.retention import Trims
 from spark_jobs.audit.checks.retries import Retries
 from spark_jobs.audit.checks.windows import Window, windows_at
 from spark_jobs.audit.facts.findings import Finding
@@ -78,6 +79,7 @@ class Joining:
         self.retries = Retries()
         self.groups: list[GroupAudit] = []
         self._queues: dict[int, StaticQueue] = {}
+        self._trims = Trims(state.facts.trims, state.line, state.facts.levels)
         self._counts = np.empty(0, np.bool_)
         self._faults: list[Damage] = []
         self._sums: list[tuple[tuple[int, int], SetSum]] = []
@@ -130,7 +132,7 @@ class Joining:
             totals[topic_queue] += count
         for topic_queue, count in totals.items():
             mine = self.part.chunks[self.part.chunks["topic_queue"] == topic_queue]
-            trims = state.facts.trims
+            trims = self._trims.of(topic_queue >> QUEUE_BITS)
             self._queues[topic_queue] = groups.trim_queue(count, mine, trims, self._chunk_entries)
 
     def _take(self, joined: Joined) -> None:
@@ -281,7 +283,7 @@ class Joining:
             resolves,
             state.facts.holds,
             named,
-            state.facts.trims,
+            self._trims,
             state.line,
             state.dispatch,
             state.end_offset,

@@ -5,10 +5,11 @@ same as none: asking for one does not change the state. So is what lies in the f
 that the manifest does not name: it is of a log that may not be any more, and is removed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
@@ -26,6 +27,18 @@ MAPPED_CHUNKS_MAX: Final = 128
 Work: TypeAlias = Callable[[], None]
 References: TypeAlias = tuple[int | None, int | None]
 """(lowest commit-log offset, lowest delay log), None for none."""
+
+
+class RetainFrom(NamedTuple):
+    """From which release time on entries are retained."""
+
+    default_ms: int
+    of_topics: Mapping[int, int] = MappingProxyType({})
+    """Topic id -> that of topics for which it is another one."""
+
+    def of(self, topic_queue: int) -> int:
+        """That of a queue."""
+        return self.of_topics.get(topic_queue >> QUEUE_BITS, self.default_ms)
 
 
 class _Pending(NamedTuple):
@@ -212,12 +225,15 @@ class ConsumeQueues:
         if removals and self._queues.get(number) is queue:  # what they point at is needed no more
             self._changes.changed.add(number)
 
-    def trimmable(self, retain_from_ms: int) -> list[int]:
+    def trimmable(self, retain_from: RetainFrom) -> list[int]:
         """Queues that `ConsumeQueue.trim_position_for` would trim, ascending."""
         if self._unopened:
             self.all()
-        full_ms = self._changes.full_ms
-        return sorted(number for number, at_ms in full_ms.items() if at_ms < retain_from_ms)
+        full_ms, of = self._changes.full_ms, retain_from.of
+        if not retain_from.of_topics:
+            default_ms = retain_from.default_ms
+            return sorted(number for number, at_ms in full_ms.items() if at_ms < default_ms)
+        return sorted(number for number, at_ms in full_ms.items() if at_ms < of(number))
 
     def capture(self) -> Callable[[], list[state_pb2.QueueState]]:
         """The state as of now, to be sorted and encoded by another thread: for the manifest."""

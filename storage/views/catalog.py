@@ -7,7 +7,8 @@ may create the same topic at once.
 
     put_topic         rejected if the number is used, or was, by another name; if the name has
                       another number; if queues would vanish; if it would turn internal or cease to
-                      be; if its genes would be made otherwise, or cannot be made at all
+                      be; if its genes would be made otherwise, or cannot be made at all; if it is
+                      to be retained for longer than time goes
     delete_topic      rejected if there is none. Takes its subscriptions and their retry topics with
                       it; a retry topic takes its subscription; a dead-letter topic leaves its group
     put_group         as put_topic; the dead-letter topic must be the group's own, or 0
@@ -28,14 +29,21 @@ control state upwards, the log from `TOPIC_ID_MAX` downwards.
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.limits import NAME_BYTES_MAX
-from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, TOPIC_ID_MAX, GroupId, TopicId
+from hourwheel.types import (
+    DISPATCH_TOPIC,
+    DUE_MS_MAX,
+    QUEUE_COUNT_MAX,
+    TOPIC_ID_MAX,
+    GroupId,
+    TopicId,
+)
 from storage.views.catalog_items import Group, Subscription, Topic
 from storage.views.digest import Hasher, feed_numbers
 
@@ -125,6 +133,9 @@ class Catalog:
         """group -> its topics in `_by_group`, ascending."""
         self._by_topic: dict[int, dict[int, Subscription]] = {}
         self._by_retry: dict[int, Subscription] = {}
+        self._retentions_ms: dict[int, int] = {
+            one.topic_id: one.retention_ms for one in self._topics.values() if one.retention_ms
+        }
         for config in subscriptions:
             self._store_subscription(Subscription.read(config))
         self.check()
@@ -162,11 +173,30 @@ class Catalog:
             "topics of groups are not those of their subscriptions",
         )
         errors.invariant(
+            self._retentions_ms == self._find_retentions(),
+            "retentions are not those of topics and their retries",
+        )
+        errors.invariant(
             self._topic_names == sorted(self._topic_by_name)
             and self._group_names == sorted(self._group_by_name)
             and self._internal_count == sum(one.internal for one in self._topics.values()),
             "names or their count are not of what there is",
         )
+
+    def _find_retentions(self) -> dict[int, int]:
+        own: dict[int, int] = {
+            one: topic.retention_ms for one, topic in self._topics.items() if topic.retention_ms
+        }
+        pairs = ((one, each.topic_id) for one, each in self._by_retry.items())
+        return own | {one: own[topic_id] for one, topic_id in pairs if topic_id in own}
+
+    @property
+    def retentions_ms(self) -> Mapping[int, int]:
+        """Topic id -> for how long what was released is retained, where that is the topic's own.
+
+        A group's retries of a topic are retained as the topic is.
+        """
+        return self._retentions_ms
 
     @property
     def is_controlled(self) -> bool:
@@ -358,6 +388,8 @@ class Catalog:
             return False  # no such genes can be made
         if not 0 < topic.topic_id <= TOPIC_ID_MAX or not 0 < topic.queue_count <= QUEUE_COUNT_MAX:
             return False
+        if topic.retention_ms > DUE_MS_MAX or (topic.internal and topic.retention_ms):
+            return False
         old = self._topics.get(topic.topic_id)
         if old is None:
             if topic.name in self._topic_by_name or not self._take_number(topic):
@@ -372,7 +404,18 @@ class Catalog:
         ):
             return False
         self._topics[topic.topic_id] = self._topic_by_name[topic.name] = topic
+        if topic.retention_ms != (0 if old is None else old.retention_ms):
+            self._note_retention(topic)
         return True
+
+    def _note_retention(self, topic: Topic) -> None:
+        """It is another one than before: so is that of all retries of this topic's messages."""
+        subscriptions = self._by_topic.get(topic.topic_id, _NONE).values()
+        for topic_id in (topic.topic_id, *(one.retry_topic_id for one in subscriptions)):
+            if topic.retention_ms:
+                self._retentions_ms[topic_id] = topic.retention_ms
+            else:
+                self._retentions_ms.pop(topic_id, None)
 
     def _take_number(self, topic: Topic) -> bool:
         """Whether a new topic may have its number, which nobody else gets then."""
@@ -393,6 +436,7 @@ class Catalog:
             self._forget_subscription(one)
         for topic_id in doomed:
             topic = self._topics.pop(topic_id)
+            self._retentions_ms.pop(topic_id, None)
             del self._topic_by_name[topic.name]
             _remove_name(self._topic_names, topic.name)
             self._internal_count -= topic.internal
@@ -455,6 +499,9 @@ class Catalog:
         self._by_group.setdefault(group_id, {})[topic_id] = subscription
         self._by_topic.setdefault(topic_id, {})[group_id] = subscription
         self._by_retry[subscription.retry_topic_id] = subscription
+        topic = self._topics.get(topic_id)
+        if topic is not None and topic.retention_ms:
+            self._retentions_ms[subscription.retry_topic_id] = topic.retention_ms
 
     def _forget_subscription(self, subscription: Subscription) -> None:
         """Forget one, which may be forgotten already."""

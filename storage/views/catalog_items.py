@@ -49,13 +49,16 @@ class Topic:
     automatic: bool = False
     """Made by publishing or receiving, not by a command. Not in the digest: see `Group`."""
     description: str = ""
-    """For people. Neither this nor what follows is in the digest."""
+    """For people. Neither this nor what follows is in the digest, up to `retention_ms`."""
     is_paused: bool = False
     """The master refuses what is published to it."""
     version: int = 0
     """Where the log ended when it was changed last; 0: an earlier version of the software did."""
     dispatch_tolerance_ms: int = 0
     """By how much the master may delay what falls due at one time: node/delivery/smoothing.py."""
+    retention_ms: int = 0
+    """For how long what was released is retained; 0: as TRIM records say. TRIM goes by it, so it is
+    in the digest where it is set."""
 
     @classmethod
     def read(cls, config: state_pb2.TopicConfig) -> "Topic":
@@ -72,6 +75,7 @@ class Topic:
             config.is_paused,
             config.version,
             config.dispatch_tolerance_ms,
+            config.retention_ms,
         )
 
     def config(self) -> state_pb2.TopicConfig:
@@ -86,6 +90,7 @@ class Topic:
             is_paused=self.is_paused,
             version=self.version,
             dispatch_tolerance_ms=self.dispatch_tolerance_ms,
+            retention_ms=self.retention_ms,
         )
         if not self.internal:
             config.gene.CopyFrom(gene_to_wire(self.gene))
@@ -96,6 +101,8 @@ class Topic:
         feed_numbers(hasher, self.topic_id)
         feed_text(hasher, self.name)
         feed_numbers(hasher, self.queue_count, self.internal, self.gene.number)
+        if self.retention_ms:  # else as nodes of an earlier version have it
+            feed_numbers(hasher, self.retention_ms)
 
 
 @dataclass(frozen=True, slots=True)

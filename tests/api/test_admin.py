@@ -341,6 +341,13 @@ async def test_topics_and_groups_are_changed_field_by_field() -> None:
         await world.admin.UpdateTopic(spread)
         spread.dispatch_tolerance_ms = 600_001
         too_wide = await refused(world.admin.UpdateTopic(spread))
+        lasting = wire.UpdateTopicRequest(name="orders", retention_ms=60_000)
+        await world.admin.UpdateTopic(lasting)
+        await world.admin.UpdateTopic(wire.UpdateTopicRequest(name="orders", retention_ms=0))
+        for retention_ms in (1, 59_999, 315_360_000_001, (1 << 64) - 1):
+            lasting.retention_ms = retention_ms
+            refusal = await refused(world.admin.UpdateTopic(lasting))
+            assert (refusal.reason, refusal.params["field"]) == ("INVALID_ARGUMENT", "retention_ms")
         settings = wire.GroupSettings(attempts_max=3)
         changed = wire.UpdateGroupRequest(name="billing", description="", settings=settings)
         group = (await world.admin.UpdateGroup(changed)).group
@@ -354,6 +361,8 @@ async def test_topics_and_groups_are_changed_field_by_field() -> None:
     assert [update for _, update in world.engine.asked("update_topic")] == [
         CatalogUpdate(None, True, 5),
         CatalogUpdate(dispatch_tolerance_ms=0),
+        CatalogUpdate(retention_ms=60_000),
+        CatalogUpdate(retention_ms=0),
     ]
     assert too_wide.params["field"] == "dispatch_tolerance_ms"
     assert asked["update_group"] == (

@@ -87,6 +87,24 @@ async def test_refusal_is_the_same_of_others_messages_and_of_none() -> None:
         assert [one.message for one in nobody] == [one.message for one in found[0]]
 
 
+async def test_nothing_is_looked_up_for_who_may_use_no_topic_at_all() -> None:
+    async with ApiWorld(identify=identify) as world:
+        mine, foreign = await published(world, "orders", "bills")
+        receive = frozenset({Operation.RECEIVE, Operation.ADMINISTER})
+        groups = frozenset(Operation)
+        grants = (
+            Grant("alice", receive, ResourceKind.TOPIC, "*"),
+            Grant("alice", groups, ResourceKind.GROUP, "*"),
+            Grant("bob", groups, ResourceKind.TOPIC, "orders"),
+        )
+        world.access.replace(AccessPolicy(is_on=True, grants=grants))
+        for call in calls_of(world, mine, foreign):
+            refusal = await refused(call(ALICE))
+            assert refusal.reason == "PERMISSION_DENIED"
+            assert refusal.params["indexes"] in {"0", "0,1"}
+        assert world.engine.asked("topics_of") == []
+
+
 async def test_batch_is_refused_as_a_whole_and_says_for_which_of_its_ids() -> None:
     async with ApiWorld(identify=identify) as world:
         mine, foreign, too = await published(world, "orders", "bills", "orders-eu")

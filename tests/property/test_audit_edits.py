@@ -23,7 +23,7 @@ _SEEDS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 5
 _LIVES = [
     *(
         (kind, seed)
-        for kind in ("plain", "filters", "small", "behind", "deleting")
+        for kind in ("plain", "filters", "small", "behind", "deleting", "retained")
         for seed in range(_SEEDS)
     ),
     *((kind, 0) for kind in ("trimmed", "snapshot")),

@@ -335,6 +335,20 @@ class ShardMachine(RuleBasedStateMachine):
                 self.world.delete_topic(getattr(side, what))
             self.step(self.world.commit)
 
+    @rule(
+        which=_index,
+        is_main=st.booleans(),
+        retention_ms=st.sampled_from([0, 1, 500, 2_000, HOUR_MS, 30 * DAY_MS, 1 << 60]),
+        count=st.integers(1, 70),
+    )
+    def retain(self, which: int, is_main: bool, retention_ms: int, count: int) -> None:
+        """A topic is retained for a time of its own; void where that is longer than time goes."""
+        world = self.world
+        side = self.sides[which % len(self.sides)] if self.sides and not is_main else None
+        world.retain(TOPIC if side is None else side.topic, retention_ms)
+        world.publish([world.now_ms] * count, queues=None if side is None else [side.queue])
+        self.step(world.commit)
+
     # -- time and jobs ----------------------------------------------------------------------------
 
     @rule(delay=_delays)

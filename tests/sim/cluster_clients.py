@@ -16,6 +16,7 @@ from node.shard.deduplication import Published
 from storage.queues.ack_state import IN_PLACE
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
 from tests.support.shard_world import INVISIBLE_MS, START_MS
+from tests.support.small_sizes import chunk_entries
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
@@ -272,7 +273,9 @@ class Administrator(Client):
             self.ask(lambda node: self._make(node, number))
             return
         side = Side.of(random.randint(1, self._made))
-        act = random.choice((self._publish, self._publish, self._resolve, self._delete))
+        act = random.choice(
+            (self._publish, self._publish, self._resolve, self._retain, self._trim, self._delete)
+        )
         self.ask(lambda node: act(node, side))
 
     @staticmethod
@@ -293,6 +296,16 @@ class Administrator(Client):
         if outcome == Outcome.REDRIVE:
             queue = side.letters << 8
         Proposer(node).resolve_side(side, queue, random.randrange(6), 3, outcome)
+
+    def _retain(self, node: "SimNode", side: Side) -> None:
+        """It gets a retention of its own, and more than one file of its queue holds."""
+        Proposer(node).retain(side.topic, self.cluster.events.random.choice((0, 100, 1_000)))
+        count = chunk_entries() + 3
+        Proposer(node).publish([int(node.cluster_ms())] * count, queues=[side.queue])
+
+    def _trim(self, node: "SimNode", _: Side) -> None:
+        """What has a retention of its own goes by that; nothing else does."""
+        node.mastership.trim(0, int(node.cluster_ms()))
 
     def _delete(self, node: "SimNode", side: Side) -> None:
         proposer = Proposer(node)

@@ -31,7 +31,10 @@ from timewheel.levels import HOUR_MS
 
 Image = dict[str, bytes]
 """Path -> content."""
-KINDS: Final = ("plain", "filters", "small", "trimmed", "snapshot", "behind", "deleting")
+KINDS: Final = (
+    *("plain", "filters", "small", "trimmed", "snapshot"),
+    *("behind", "deleting", "retained"),
+)
 _FOR_EVER: Final = RetentionConfig(retention_ms=1 << 50)
 _WANTS: Final = (
     FilterExpression.tags("odd"),
@@ -46,12 +49,11 @@ def live(seed: int, kind: str, steps: int = 40) -> Image:
         return _trimmed(seed, is_snapshot=kind == "snapshot")
     config = replace(snapshot_world.CONFIG, retention=_FOR_EVER)
     wanted = _WANTS[0] if kind == "filters" else None
-    if kind != "small":
+    if kind not in {"small", "retained"}:
         return _Life(ShardWorld(SimulatedDisk(), config, seed=seed, wanted=wanted), kind).run(steps)
     with small_sizes():
-        return _Life(ShardWorld(SimulatedDisk(), config, seed=seed, wanted=_WANTS[2]), kind).run(
-            steps
-        )
+        wanted = _WANTS[2] if kind == "small" else None
+        return _Life(ShardWorld(SimulatedDisk(), config, seed=seed, wanted=wanted), kind).run(steps)
 
 
 def write_image(image: Image, directory: Path) -> Path:
@@ -137,11 +139,15 @@ class _Life:
             self._again,
             self._change,
         )
-        if kind == "deleting":
+        if kind in {"deleting", "retained"}:
             self._steps += (self._make_side, *3 * (self._use_side,), self._delete)
+        if kind == "retained":
+            self._steps += 2 * (self._retain,)
 
     def run(self, steps: int) -> Image:
         world = self._world
+        if self._kind == "retained":
+            self._age(TOPIC, self._rng.choice((60_000, 48 * HOUR_MS)))
         for _ in range(steps):
             self._rng.choice(self._steps)()
             world.commit()
@@ -210,6 +216,21 @@ class _Life:
         what(world.now_ms - self._rng.choice((HOUR_MS, 24 * HOUR_MS)), world.now_ms)
         floor = self._rng.randint(0, world.mastership.next_sequence)
         world.mastership.trim_sequences(floor, world.now_ms)
+
+    def _retain(self) -> None:
+        """For longer than TRIM records let most topics have, for less, or as they say."""
+        topics = [TOPIC, *(side.topic for side in self._sides)]
+        times_ms = (0, 60_000, HOUR_MS // 2, 48 * HOUR_MS)
+        self._age(self._rng.choice(topics), self._rng.choice(times_ms))
+
+    def _age(self, topic: int, retention_ms: int) -> None:
+        """More is released to it than a file of its queue holds, and some time goes by."""
+        world = self._world
+        world.retain(topic, retention_ms)
+        world.publish([world.now_ms] * self._rng.choice((40, 80)), queues=[topic << 8])
+        world.commit()
+        world.advance(self._rng.choice((HOUR_MS, 26 * HOUR_MS)))
+        world.mastership.trim(world.now_ms - 25 * HOUR_MS, world.now_ms)
 
     def _again(self) -> None:
         world = self._world

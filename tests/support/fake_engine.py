@@ -54,7 +54,7 @@ from node.contracts.ending import Ending
 from node.contracts.group_positions import SkippedInfo, Unblocking
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
-from node.contracts.message_topics import MessageTopics
+from node.contracts.message_topics import May, MessageTopics
 from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import PublishedOne
@@ -112,6 +112,7 @@ class FakeEngine:
     recurrences: FakeRecurring = field(default_factory=FakeRecurring)
     is_closed: bool = False
     leases: int = 0
+    hidden_due_ms: set[int] = field(default_factory=set)
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
     prepared: FakeTransactions = field(default_factory=FakeTransactions)
     expected_gene: GeneSpec | None = None
@@ -460,7 +461,11 @@ class FakeEngine:
             state = MessageState.RELEASED
         return MessageInfo(state, message_id.due_ms)
 
-    async def topics_of(self, ids: NDArray[Any], *, by_any_node: bool) -> MessageTopics:
+    async def is_shown(self, message_id: MessageId) -> bool:
+        await self._begin("is_shown", message_id)
+        return message_id.due_ms not in self.hidden_due_ms
+
+    async def topics_of(self, ids: NDArray[Any], may: May, *, by_any_node: bool) -> MessageTopics:
         """Of those that were published, without a look at the rest of their ids."""
         await self._begin("topics_of", (ids, by_any_node))
         names = sorted({one.topic for one in self.stored})

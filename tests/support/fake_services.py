@@ -230,6 +230,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         topic = self._topic(request.name)
         _update(topic, request)
         topic.dispatch_tolerance_ms = request.dispatch_tolerance_ms
+        topic.retention_ms = request.retention_ms
         paused = self._node.paused_topics
         (paused.add if topic.is_paused else paused.discard)(request.name)
         return admin_pb2.UpdateTopicResponse(topic=topic)

@@ -302,6 +302,16 @@ class ShardProposals:
             self.mastership.configure(change, self.now_ms, self._token("configure"))
         return side
 
+    def retain(self, topic_id: int, retention_ms: int) -> Token | None:
+        """Append that a topic has a retention of its own, or, with 0, none; None: it is gone."""
+        topic = self.shard.views.catalog.find_topic_by_id(topic_id)
+        if topic is None:
+            return None
+        token, config = self._token("configure"), topic.config()
+        config.retention_ms = retention_ms
+        self.mastership.configure(ConfigChange(put_topic=config), self.now_ms, token)
+        return token
+
     def delete_topic(self, number: int) -> Token:
         """Append that a topic goes."""
         token = self._token("configure")

@@ -26,7 +26,7 @@ class ConfigChange(_message.Message):
     def __init__(self, put_topic: _Optional[_Union[TopicConfig, _Mapping]] = ..., delete_topic_id: _Optional[int] = ..., put_group: _Optional[_Union[GroupConfig, _Mapping]] = ..., delete_group_id: _Optional[int] = ..., put_subscription: _Optional[_Union[Subscription, _Mapping]] = ..., adopt_control_state: bool = ..., control_revision: _Optional[int] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("topic_id", "name", "queue_count", "internal", "gene", "automatic", "description", "is_paused", "version", "dispatch_tolerance_ms")
+    __slots__ = ("topic_id", "name", "queue_count", "internal", "gene", "automatic", "description", "is_paused", "version", "dispatch_tolerance_ms", "retention_ms")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class TopicConfig(_message.Message):
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DISPATCH_TOLERANCE_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     topic_id: int
     name: str
     queue_count: int
@@ -47,7 +48,8 @@ class TopicConfig(_message.Message):
     is_paused: bool
     version: int
     dispatch_tolerance_ms: int
-    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ...) -> None: ...
+    retention_ms: int
+    def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
     __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max", "order")

@@ -58,6 +58,8 @@ class Timeline:
         default_factory=dict
     )
     """(group, topic it reads from, its own retries too) -> changes, ascending."""
+    retentions_ms: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)
+    """Topic id, of retries too -> changes of the retention that it has of its own, ascending."""
     catalogs: dict[int, Catalog] = field(default_factory=dict)
     """Offset of a checkpoint -> all that was there when records below it were applied."""
     findings: list[Finding] = field(default_factory=list)
@@ -108,6 +110,10 @@ class Timeline:
         group = self.group_at(group_id, offset)
         letters = 0 if group is None else int(group.dead_letter_topic_id)
         return letters > 0 and topic_queue == letters << QUEUE_BITS
+
+    def retention_at(self, topic_id: int, offset: int) -> int:
+        """A topic's own retention in ms, as a record at `offset` sees it; 0: it has none."""
+        return _at(self.retentions_ms.get(topic_id, []), offset) or 0
 
     def subscription_at(self, group_id: int, topic_id: int, offset: int) -> Subscription | None:
         """How a group reads a topic, as a record at `offset` sees it."""
@@ -234,6 +240,7 @@ def _note(line: Timeline, catalog: Catalog, offset: int) -> None:
     # A group's own retries come before a subscription to them.
     subscriptions.update({(one.group_id, one.retry_topic_id): one for one in every})
     _note_changes(line.subscriptions, subscriptions, offset)
+    _note_changes(line.retentions_ms, dict(catalog.retentions_ms), offset)
 
 
 def _note_changes(log: dict[K, list[tuple[int, V | None]]], now: dict[K, V], offset: int) -> None:

@@ -47,18 +47,20 @@ class StaticQueue:
         return self.starts[-1][1] if self.starts else 0
 
 
-def trim_queue(released: int, chunks: Array, trims: Array, chunk_entries: int) -> StaticQueue:
+def trim_queue(
+    released: int, chunks: Array, trims: list[tuple[int, int]], chunk_entries: int
+) -> StaticQueue:
     """Where TRIM records have moved the start of a queue to.
 
     Args:
         released: entries that it ever got.
         chunks: `audit_releases.CHUNK_FACT` of this queue, by chunk.
-        trims: `audit_records.TRIM`: the TRIM records, in order.
+        trims: (offset of a TRIM record, what is released from when on it leaves), in order.
         chunk_entries: entries of a chunk.
     """
     queue, number = StaticQueue(released), 0
     rows = chunks.tolist()
-    for offset, from_ms in trims.tolist():
+    for offset, from_ms in trims:
         before = number
         while number < len(rows):
             _, _, count, full_at, latest_ms = rows[number]

@@ -20,6 +20,7 @@ from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.dispatch import DispatchTable
 from spark_jobs.audit.checks.ledger import BY_DISPATCH, NEVER, RELEASE
 from spark_jobs.audit.checks.releases import AGAIN, Slice
+from spark_jobs.audit.checks.retention import Trims
 from storage.queues.ack_state import AckWindow
 
 Array = NDArray[Any]
@@ -148,7 +149,7 @@ def follow(
     resolves: Array,
     holds: Array,
     named: Array,
-    trims: Array,
+    trims: Trims,
     line: Timeline,
     dispatch: DispatchTable,
     end_offset: int,
@@ -161,7 +162,7 @@ def follow(
         holds: the same of rows that resolve nothing: what ordered groups gave back in its place.
         named: `audit_releases.NAMED`: of rows about topics' own queues the entries that are given
             back by them, and by none before.
-        trims: `audit_records.TRIM`: the TRIM records.
+        trims: the TRIM records.
         line: topics, groups and subscriptions.
         dispatch: the dispatch table.
         end_offset: of the audited log.
@@ -208,30 +209,32 @@ class _Follower:
         self._named = named[np.lexsort((named["position"], named["index"]))]
         self._serial = 0
 
-    def run(self, resolves: Array, trims: Array, end_offset: int) -> Retries:
+    def run(self, resolves: Array, trims: Trims, end_offset: int) -> Retries:
         is_dynamic = np.isin(resolves["topic_queue"] >> QUEUE_BITS, list(self._line.internal))
         rows = np.flatnonzero(is_dynamic | np.isin(resolves["outcome"], AGAIN))
         lows = np.searchsorted(self._named["index"], rows, "left").tolist()
         highs = np.searchsorted(self._named["index"], rows, "right").tolist()
-        trimming = [*trims.tolist(), (_NEVER, 0)]
+        trimming = [*trims.offsets, _NEVER]
         next_trim = 0
         for index, low, high in zip(rows.tolist(), lows, highs, strict=True):
             row = resolves[index]
             offset = int(row["offset"])
-            while trimming[next_trim][0] < offset:
-                self._trim(*trimming[next_trim])
+            while trimming[next_trim] < offset:
+                self._trim(trims, next_trim)
                 next_trim += 1
             self._resolve(index, row, offset, (low, high), is_dynamic=bool(is_dynamic[index]))
-        while trimming[next_trim][0] < end_offset:
-            self._trim(*trimming[next_trim])
+        while trimming[next_trim] < end_offset:
+            self._trim(trims, next_trim)
             next_trim += 1
         for queue in self.found.queues.values():
             queue.release_below(end_offset)
         return self.found
 
-    def _trim(self, offset: int, from_ms: int) -> None:
+    def _trim(self, trims: Trims, ordinal: int) -> None:
+        offset = trims.offsets[ordinal]
         for topic_queue, queue in self.found.queues.items():
             queue.release_below(offset)
+            from_ms = trims.from_ms(ordinal, topic_of(topic_queue))
             queue.trim(offset, from_ms, self._chunk_entries)
             for (_, number), window in self.found.windows.items():
                 if number == topic_queue and window.floor < queue.start:

@@ -48,8 +48,11 @@ RESOLVE: Final = np.dtype(
         ("row", "<u4"),
     ]
 )
-TRIM: Final = np.dtype([("offset", "<u8"), ("from_ms", "<i8")])
-"""Of TRIM and of EXPIRE records."""
+TRIM: Final = np.dtype([("offset", "<u8"), ("from_ms", "<i8"), ("store_ms", "<i8")])
+"""Of TRIM records."""
+
+EXPIRE: Final = np.dtype([("offset", "<u8"), ("from_ms", "<i8")])
+"""Of EXPIRE records."""
 
 FLOOR: Final = np.dtype([("offset", "<u8"), ("sequence_floor", "<u8")])
 """Of TRIM_SEQUENCES records."""
@@ -109,6 +112,13 @@ def _resolves(headers: Array, rows: Array) -> Array:
 
 def _trims(headers: Array, rows: Array) -> Array:
     found = np.zeros(len(rows), TRIM)
+    found["offset"], found["store_ms"] = headers["offset"], headers["store_ms"]
+    found["from_ms"] = rows.view("<i8")
+    return found
+
+
+def _expires(headers: Array, rows: Array) -> Array:
+    found = np.zeros(len(rows), EXPIRE)
     found["offset"] = headers["offset"]
     found["from_ms"] = rows.view("<i8")
     return found
@@ -143,7 +153,7 @@ ROW_BUILDERS: Final = {
     int(Kind.RESCHEDULE): _moves,
     int(Kind.RESOLVE): _resolves,
     int(Kind.TRIM): _trims,
-    int(Kind.EXPIRE): _trims,
+    int(Kind.EXPIRE): _expires,
     int(Kind.TRIM_SEQUENCES): _floors,
     int(Kind.PREPARE): _prepares,
     int(Kind.TRANSACT): _steps,

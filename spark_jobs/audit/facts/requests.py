@@ -206,7 +206,7 @@ class Request:
 
         Args:
             requests: all of a log, shortened or not, in its order.
-            expires: TRIM[m]: the EXPIRE records, in order.
+            expires: EXPIRE[m]: the EXPIRE records, in order.
             deleted: topic id -> offset of the record that deleted it.
             is_whole: the log begins at 0; else nobody knows what producers had sent before, and a
                 producer's first request counts as its next.

@@ -25,6 +25,7 @@ from spark_jobs.audit.facts.occurrences import OCCURRENCE, Change, occurrences_o
 from spark_jobs.audit.facts.records import (
     CANCEL,
     DISPATCH,
+    EXPIRE,
     FIELDS,
     FLOOR,
     MOVE,
@@ -102,7 +103,7 @@ class LogFacts:
     holds: Array = field(default_factory=lambda: np.empty(0, RESOLVE))
     """Rows of RESOLVE that resolve nothing."""
     trims: Array = field(default_factory=lambda: np.empty(0, TRIM))
-    expires: Array = field(default_factory=lambda: np.empty(0, TRIM))
+    expires: Array = field(default_factory=lambda: np.empty(0, EXPIRE))
     floors: Array = field(default_factory=lambda: np.empty(0, FLOOR))
     requests: Array = field(default_factory=lambda: np.empty(0, REQUEST))
     prepares: Array = field(default_factory=lambda: np.empty(0, PREPARE))

@@ -18,6 +18,7 @@ def test_topics_when_made_listed_and_deleted(cli: Cli) -> None:
     gene = {**asdict(DEFAULT_SPEC), "properties": []}
     topic = {"name": "orders", "queue_count": 4, "released_count": 5, "gene": gene}
     topic |= {"description": "", "is_paused": False, "version": 0, "dispatch_tolerance_ms": 0}
+    topic["retention_ms"] = 0
     assert json.loads(created.stdout) == topic
     cli("topics", "create", "%DLQ%g")
     assert [json.loads(line) for line in cli("topics", "--json").stdout.splitlines()] == [topic]
@@ -175,6 +176,8 @@ def test_topics_and_groups_when_changed(cli: Cli) -> None:
     assert (topic["description"], topic["is_paused"], topic["version"]) == ("of the shop", True, 8)
     spread = cli("topics", "update", "orders", "--dispatch-tolerance", "1500ms", "--json")
     assert json.loads(spread.stdout)["dispatch_tolerance_ms"] == 1_500
+    kept = cli("topics", "update", "orders", "--retention", "30d", "--json")
+    assert json.loads(kept.stdout)["retention_ms"] == 30 * 86_400_000
     options = ("--resume", "--attempts", "4", "--if-version", "7", "--json")
     group = json.loads(cli("groups", "update", "g", *options).stdout)
     assert (group["is_paused"], group["attempts_max"], group["version"]) == (False, 4, 8)

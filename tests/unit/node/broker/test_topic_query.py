@@ -1,5 +1,7 @@
 """Topics of messages that are named by id: found wherever a message is, and of no other id."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,9 +12,12 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.record_batch import HEADER_BYTES
+from node.broker import topic_query
 from node.shard import topic_search
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
+from timewheel.memtable import Memtable
+from timewheel.run import Run
 
 TOPICS = ("orders", "bills", "mails")
 
@@ -22,7 +27,7 @@ def ids_of(rows: list[tuple[int, int, int, int]]) -> Any:
 
 
 async def topics_of(world: EngineWorld, ids: Any) -> list[str | None]:
-    found = await within(world.engine.topics_of(ids, by_any_node=False))
+    found = await within(world.engine.topics_of(ids, may=lambda _: True, by_any_node=False))
     named: list[str | None] = [*found.names, None]
     return [named[at] for at in found.ordinals.tolist()]
 
@@ -111,6 +116,78 @@ async def test_look_up_is_the_masters_or_any_nodes(tmp_path: Path) -> None:
         ids = ids_of([(0, world.mastership.epoch, 0, world.now_ms)])
         world.step_down()
         with pytest.raises(errors.NotMaster):
-            await world.engine.topics_of(ids, by_any_node=False)
-        found = await within(world.engine.topics_of(ids, by_any_node=True))
+            await world.engine.topics_of(ids, may=lambda _: True, by_any_node=False)
+        found = await within(world.engine.topics_of(ids, may=lambda _: True, by_any_node=True))
         assert found.names == ["orders"]
+
+
+async def work_for(
+    world: EngineWorld, monkeypatch: pytest.MonkeyPatch, ids: Any, may: Callable[[str], bool]
+) -> list[tuple[str, Any]]:
+    """What is looked for where, step by step, when a caller asks who may use some topics."""
+    done: list[tuple[str, Any]] = []
+    find_header = topic_search.find_publish_header
+
+    def find_in(source: type[Run] | type[Memtable]) -> Callable[..., Any]:
+        find = source.find
+
+        def spy(self: Any, due_ms: Any, sequences: Any, attempts: Any) -> Any:
+            done.append((source.__name__, len(sequences)))
+            return find(self, due_ms, sequences, attempts)
+
+        return spy
+
+    def find_in_log(shard: Any, sequence: int) -> Any:
+        for header in find_header(shard, sequence):
+            done.append(("log", sequence))
+            yield header
+
+    with monkeypatch.context() as patched:
+        for source in (Run, Memtable):
+            patched.setattr(source, "find", find_in(source))
+        patched.setattr(topic_search, "find_publish_header", find_in_log)
+        found = await within(world.engine.topics_of(ids, may=may, by_any_node=False))
+    assert not found.are_allowed(may).all()
+    return done
+
+
+async def test_what_is_done_for_a_refused_id_is_done_for_one_of_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a message is of which the caller may not know."""
+    async with EngineWorld(tmp_path) as world:
+        begun_ms, epoch = world.now_ms, world.mastership.epoch
+        delays_ms = (0, 500, 60_000, 60_000, 90_000_000)
+        await world.publish(*(begun_ms + one for one in delays_ms), topic="bills")
+        await world.restart()
+        await world.publish(begun_ms + 70_000, topic="bills")
+        await within(world.engine.cancel(ids_of([(0, epoch, 3, begun_ms + 60_000)])))
+        await released(world, begun_ms + 500)
+        epoch_now = world.mastership.epoch
+        states = ("released at once", "released", "pending", "cancelled", "pending in a run")
+        rows = [(0, epoch, at, begun_ms + one) for at, one in enumerate(delays_ms)]
+        rows.append((0, epoch_now, 5, begun_ms + 70_000))
+        for state, row in zip((*states, "pending in memory"), rows, strict=True):
+            strange = (*row[:3], row[3] + 1)
+            done = [
+                await work_for(world, monkeypatch, ids_of([one]), lambda topic: topic == "orders")
+                for one in (row, strange)
+            ]
+            assert done[0] == done[1], state
+            assert {where for where, _ in done[0]} == {"Run", "Memtable", "log"}, state
+
+
+async def test_whole_look_up_has_a_turn_also_of_what_is_in_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_query, "SLICE_S", -1.0)
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 60_000)
+        ids = ids_of([(0, world.mastership.epoch, 0, world.now_ms + 60_000)])
+
+        async def ask() -> None:
+            await world.engine.topics_of(ids, may=lambda _: True, by_any_node=False)
+
+        asked = [asyncio.ensure_future(ask()) for _ in range(topic_query.WAITING_MAX + 1)]
+        answers = await within(asyncio.gather(*asked, return_exceptions=True))
+        assert [type(one) for one in answers if one] == [errors.Overloaded]

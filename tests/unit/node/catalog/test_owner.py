@@ -111,6 +111,28 @@ async def test_import_is_whole_wherever_answers_are_lost(
         assert (len(world.owned.topics), world.owned.groups) == (len(before[0]) + 1, before[1])
 
 
+async def test_bug_in_a_batch_of_commands_ends_the_node_that_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying again and again would leave it half alive."""
+    world = OwnedWorld(tmp_path, is_old=True)
+    async with world:
+        await aged(world)
+        world.control = world.owned
+        count = 0
+
+        async def broken(_: wire.ControlCommand) -> wire.ControlResult:
+            nonlocal count
+            count += 1
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(world.owned, "propose", broken)
+        with pytest.raises(errors.Internal, match="a bug"):
+            await world.restart()
+        assert type(await world.failed()) is errors.Internal
+        assert count == 1
+
+
 async def test_master_that_finds_the_import_done_says_so_in_its_log(tmp_path: Path) -> None:
     """Its predecessor had the last answer, and no time to write it down."""
     world = OwnedWorld(tmp_path, is_old=True)

@@ -25,7 +25,7 @@ def queues() -> Queues:
 
 @pytest.fixture
 def quiet(queues: Queues) -> QuietQueues:
-    return QuietQueues(queues, RETENTION_MS)
+    return QuietQueues(queues, lambda _: RETENTION_MS)
 
 
 def test_empty_queue_is_over_at_once(quiet: QuietQueues) -> None:

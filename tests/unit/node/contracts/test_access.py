@@ -69,6 +69,18 @@ def test_policy_decides_like_a_naive_one(
         assert policy.allows(*one) is naive(policy, one)
 
 
+@given(POLICIES, PRINCIPALS, st.sampled_from(Operation), st.sampled_from(ResourceKind))
+def test_policy_knows_whether_anything_is_allowed_like_a_naive_one(
+    policy: AccessPolicy, who: Principal, operation: Operation, kind: ResourceKind
+) -> None:
+    """Each grant allows something: what its own pattern is for."""
+    names = ["", *(one.name.removesuffix("*") for one in policy.grants)]
+    asked = [(who, operation, Resource(kind, name)) for name in names]
+    for _ in range(2):
+        found = policy.allows_some(who, operation, kind)
+        assert found is any(naive(policy, one) for one in asked)
+
+
 @pytest.mark.parametrize(
     ("pattern", "name", "is_for"),
     [

@@ -13,6 +13,7 @@ from node.shard.views import TRIM_SEQUENCES_LEVEL
 from storage.log.commit_log import LogConfig
 from storage.views.tombstones import Tombstones
 from tests.sim.disk import SimulatedDisk
+from tests.support.shard_proposals import TOPIC
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
 from timewheel.levels import DAY_MS, HOUR_MS
@@ -254,6 +255,39 @@ def test_segments_stay_when_they_are_young(world: ShardWorld) -> None:
     assert world.shard.log.start_offset == 0
 
 
+def test_segments_stay_for_the_topic_that_asks_for_most_and_others_lose_their_entries(
+    world: ShardWorld,
+) -> None:
+    side = world.make_side(1)
+    world.commit()
+    world.retain(side.topic, 20 * HOUR_MS)
+    world.retain(TOPIC, HOUR_MS)
+    for _ in range(16):
+        world.publish([world.now_ms] * 4)
+        world.commit()
+    assert len(world.shard.log.segments()) > 2
+    maintenance = world.maintenance
+    assert maintenance.log_retention_ms == 20 * HOUR_MS
+    world.now_ms += 2 * HOUR_MS
+    retain_from_ms = maintenance.plan_trim_ms(world.now_ms)
+    assert retain_from_ms == world.now_ms - 10 * HOUR_MS, "the topic's is not in the record"
+    world.mastership.trim(retain_from_ms, world.now_ms)
+    world.commit()
+    assert maintenance.plan_trim_ms(world.now_ms) is None
+    world.now_ms += 11 * HOUR_MS
+    for _ in range(2):
+        world.save()
+        world.remove()
+    assert world.shard.log.start_offset == 0, "its history is to be told"
+    world.delete_topic(side.topic)
+    world.commit()
+    assert maintenance.log_retention_ms == 10 * HOUR_MS, "others have no less than the node's"
+    for _ in range(2):
+        world.save()
+        world.remove()
+    assert world.shard.log.start_offset > 0
+
+
 # --- when it fails
 
 
@@ -350,6 +384,22 @@ def test_floor_is_to_rise_when_what_is_past_retention_is_enough() -> None:
     world.mastership.trim_sequences(floor, world.now_ms)
     world.commit()
     assert world.maintenance.plan_sequence_floor(world.now_ms + 6 * HOUR_MS) is None
+
+
+def test_floor_waits_for_the_topic_that_asks_for_most() -> None:
+    world = with_step(1)
+    for _ in range(32):
+        world.publish([world.now_ms] * 3)
+        world.commit()
+    world.retain(TOPIC, 20 * HOUR_MS)
+    world.commit()
+    begun_ms = world.now_ms
+    for hours in (15, 21):
+        world.advance(begun_ms + hours * HOUR_MS - world.now_ms)
+        world.publish([world.now_ms])
+        world.commit()
+        floor = world.maintenance.plan_sequence_floor(world.now_ms)
+        assert (floor is not None) == (hours == 21)
 
 
 def test_floor_stays_where_not_all_nodes_know_of_it(

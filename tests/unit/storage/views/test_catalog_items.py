@@ -122,3 +122,15 @@ def test_topic_that_publishing_made_has_the_bytes_that_it_always_had() -> None:
     raw = change.SerializeToString(deterministic=True)
     assert raw == golden("config_automatic_topic")
     assert raw[2:] == plain[2:] + b"\x30\x01", "one more field at the end"
+
+
+def test_topic_with_a_retention_of_its_own_has_it_when_read_and_in_its_digest() -> None:
+    kept = replace(TOPIC, retention_ms=30 * 86_400_000)
+    assert Topic.read(kept.config()) == kept
+    assert len({digest(one) for one in (TOPIC, kept, replace(TOPIC, retention_ms=60_000))}) == 3
+
+
+def test_topic_with_a_retention_of_its_own_has_the_bytes_that_it_always_had() -> None:
+    kept = replace(TOPIC, retention_ms=30 * 86_400_000)
+    raw = ConfigChange(put_topic=kept.config()).SerializeToString(deterministic=True)
+    assert raw == golden("config_retained_topic")

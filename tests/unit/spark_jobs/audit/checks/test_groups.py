@@ -12,7 +12,7 @@ from spark_jobs.audit.checks.groups import StaticQueue, check_rows, sum_up, trim
 from spark_jobs.audit.checks.ledger import RELEASE
 from spark_jobs.audit.checks.releases import CHUNK_FACT, COVER, Resolves, Slice
 from spark_jobs.audit.checks.retries import Retries
-from spark_jobs.audit.facts.records import RESOLVE, TRIM
+from spark_jobs.audit.facts.records import RESOLVE
 from storage.views.catalog_items import Subscription
 
 QUEUE = 256
@@ -123,7 +123,7 @@ def test_queue_is_trimmed_by_whole_old_chunks() -> None:
     chunks = np.zeros(4, CHUNK_FACT)
     chunks["count"], chunks["chunk"] = (16, 16, 16, 3), range(4)
     chunks["offset"], chunks["ms"] = (100, 200, 900, 950), (10, 20, 30, 40)
-    trims = np.array([(300, 15), (500, 25), (1_000, 100)], TRIM)
+    trims = [(300, 15), (500, 25), (1_000, 100)]
     queue = trim_queue(51, chunks, trims, 16)
     assert queue.starts == [(300, 16), (500, 32), (1_000, 48)]
     assert queue.start == 48

@@ -27,4 +27,4 @@ def test_every_kind_of_row_has_a_place() -> None:
     # Rows of RECURRENCE are cancels as others.
     assert {*FIELDS.values(), int(Kind.RECURRENCE)} == set(ROW_BUILDERS)
     rows = np.array([(5,)], TRIM_ROW)
-    assert ROW_BUILDERS[Kind.TRIM](np.zeros(1, HEADER), rows).tolist() == [(0, 5)]
+    assert ROW_BUILDERS[Kind.TRIM](np.zeros(1, HEADER), rows).tolist() == [(0, 5, 0)]

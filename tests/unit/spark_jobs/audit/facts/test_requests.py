@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from spark_jobs.audit.facts.records import TRIM
+from spark_jobs.audit.facts.records import EXPIRE
 from spark_jobs.audit.facts.requests import REQUEST, RejectedRanges, Request, requests_of
 from spark_jobs.logs.discovery import discover
 from tests.support.audited import tables_of
 from tests.support.log_maker import Made
 
-NONE = np.empty(0, TRIM)
+NONE = np.empty(0, EXPIRE)
 NO_BREAKS = np.empty(0, np.uint64)
 
 
@@ -41,7 +41,7 @@ def test_duplicates_and_gaps_are_void() -> None:
 
 
 def test_producer_when_it_expired_is_unknown_or_new() -> None:
-    expires = np.array([(9, 5_000)], TRIM)
+    expires = np.array([(9, 5_000)], EXPIRE)
     rows = requests((7, 0, 1), (7, 1, 1), (7, 2, 1), (7, 0, 1))
     assert spans(judged(rows, expires=expires)) == [(2, 3)]
 

@@ -292,7 +292,9 @@ class Channel:
         if self._is_closed:
             raise errors.Cancelled("the client is closed")
         self.home.enter()
-        address = self.endpoints.choose(self.clock.monotonic_ms(), self.random())
+        now_ms = self.clock.monotonic_ms()
+        settled = self.endpoints.find_settled(now_ms)
+        address = self.endpoints.choose(now_ms, self.random()) if settled is None else settled
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = share(

@@ -185,15 +185,24 @@ class Endpoints:
             now_ms: now.
             fraction: a random number in [0, 1): decides between equals.
         """
-        current = self._known.get(self._current or "")
-        if current is not None and not current.is_avoided(now_ms):
-            return current.address
+        settled = self.find_settled(now_ms)
+        if settled is not None:
+            return settled
         ranks = {one.address: self._rank(one, now_ms) for one in self._known.values()}
         best = min(ranks.values())
         equals = [address for address, rank in ranks.items() if rank == best]
-        if current is None or current.address not in equals:
-            self._current = equals[int(fraction * len(equals))]
-        return self._current or equals[0]
+        chosen = self._current
+        if chosen is None or chosen not in equals:
+            chosen = self._current = equals[int(fraction * len(equals))]
+        return chosen
+
+    def find_settled(self, now_ms: float) -> str | None:
+        """What `choose` gives whatever the random number is, which costs each call a system call.
+
+        None: there is something to choose.
+        """
+        current = self._known.get(self._current or "")
+        return None if current is None or current.is_avoided(now_ms) else current.address
 
     def is_doubtful(self, address: str) -> bool:
         """Whether an endpoint was gone when it was last asked: it need not be waited for long."""

@@ -100,6 +100,15 @@ def test_choose_when_nothing_is_known() -> None:
 def test_choose_when_nothing_speaks_against_the_current_one() -> None:
     endpoints = three(B)
     assert {endpoints.choose(NOW + n, n / 10) for n in range(10)} == {B}
+    assert endpoints.find_settled(NOW) == B
+
+
+def test_find_settled_when_there_is_something_to_choose() -> None:
+    endpoints = Endpoints([A, B, C])
+    assert endpoints.find_settled(NOW) is None
+    assert endpoints.choose(NOW, 0.5) == endpoints.find_settled(NOW) == B
+    assert endpoints.on_failure(B, NOW, LOST) is not Move.STAY
+    assert endpoints.find_settled(NOW) is None
 
 
 def test_choose_when_there_is_only_one() -> None:

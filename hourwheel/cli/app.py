@@ -36,6 +36,7 @@ from hourwheel.cli.options import Json, Server
 from hourwheel.cli.recurring.command import recurring
 from hourwheel.cli.top.command import top
 from hourwheel.cli.web.http import http
+from hourwheel.cli.web.push import push
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 app = typer.Typer(
@@ -66,6 +67,7 @@ app.command()(cluster.drain)
 app.command()(wheel.wheel)
 app.command()(worker.worker)
 app.command()(http)
+app.command()(push)
 app.command()(top)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(server_commands.node)
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(

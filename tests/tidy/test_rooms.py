@@ -63,8 +63,8 @@ OTHERS: Final = {
     "hourwheel/integrations/kombu.py": "celery",
 }
 """What is made for another library, and the extra that has it."""
-WEB: Final = ("hourwheel/gateway",)
-"""What only `hourwheel http` imports: it may use the `http` extra, which has pydantic itself."""
+WEB: Final = ("hourwheel/gateway", "hourwheel/webhooks")
+"""What only `hourwheel http` and `push` import: it may use the extra, which has pydantic itself."""
 WEB_DISTRIBUTIONS: Final = {
     **DISTRIBUTIONS,
     **dict.fromkeys(("pydantic", "pydantic_core"), "pydantic"),

@@ -1,0 +1,15 @@
+"""Webhooks: messages of a group, delivered by POST.
+
+    signature.py    what says that a POST is ours (Standard Webhooks). Pure
+    addresses.py    which addresses may be connected to. Pure
+    answers.py      what an answer means for the message. Pure
+    settings.py     the configuration: subscriptions
+    post.py         one POST, bounded in time and bytes
+    pusher.py       receives for a subscription, posts, acknowledges
+    command.py      what `hourwheel push` does
+
+A message goes through them in this order: `pusher` leases it, `signature` signs it, `post` finds an
+address that `addresses` allows and sends it, `answers` reads what comes back, and `pusher`
+acknowledges it or gives it back. Retries, order, rates and dead letters are the group's. Nothing
+here knows more of a broker than the public client does.
+"""

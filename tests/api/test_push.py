@@ -1,0 +1,180 @@
+"""Webhooks from a real node to targets that behave, and to those that do not."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel.clock import SystemClock
+from hourwheel.transport.channel import Channel
+from hourwheel.webhooks.command import push_until
+from hourwheel.webhooks.post import Poster
+from hourwheel.webhooks.pusher import Pusher
+from hourwheel.webhooks.settings import Subscription
+from hourwheel.workers.results import ResultKind
+from tests.support.embedded_node import EmbeddedNode
+from tests.support.eventually import until
+from tests.support.webhook_target import ENDLESS, HANG_UP, OK, SILENT, How, Post, WebhookTarget
+
+VALUES = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
+KEY = b"k" * 32
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[EmbeddedNode]:
+    (tmp_path / "secret").write_text("whsec_" + base64.b64encode(KEY).decode())
+    async with EmbeddedNode(tmp_path / "data", VALUES) as found:
+        async with AsyncAdmin(found.address) as admin:
+            await admin.create_topic("orders")
+            await admin.put_group("hooks", retry_delay_ms=1, attempts_max=3)
+        yield found
+
+
+@asynccontextmanager
+async def pushing(
+    node: EmbeddedNode, folder: Path, target: WebhookTarget, **more: Any
+) -> AsyncIterator[tuple[Pusher, asyncio.Event]]:
+    given: dict[str, Any] = {
+        "name": "shop",
+        "group": "hooks",
+        "topics": ["orders"],
+        "url": target.url,
+        "secret_file": str(folder / "secret"),
+        "allow_http": True,
+        "allow_private": True,
+        **more,
+    }
+    one = Subscription.model_validate(given)
+    async with Channel(node.address) as channel:
+        poster = Poster(one.target, timeout_ms=one.timeout_ms, allow_private=one.allow_private)
+        pusher = Pusher(one, channel, poster, SystemClock())
+        stopping, ending = asyncio.Event(), asyncio.Event()
+        task = asyncio.create_task(push_until([pusher], stopping, ending, 60_000))
+        try:
+            yield pusher, ending
+            stopping.set()
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def publish(node: EmbeddedNode, *messages: Message) -> list[str]:
+    async with AsyncProducer(node.address) as producer:
+        return (await producer.publish_many("orders", messages)).texts()
+
+
+async def test_a_message_is_posted_signed_and_done(node: EmbeddedNode, tmp_path: Path) -> None:
+    async with WebhookTarget(lambda _: OK) as target:
+        hostile = "text/html\r\nx: y"
+        sent = [
+            Message(b'{"id": 1}', content_type="application/json"),
+            Message(b"\xff", content_type=hostile),
+        ]
+        ids = await publish(node, *sent)
+        headers = {"authorization": "Bearer mine"}
+        async with pushing(node, tmp_path, target, headers=headers) as (pusher, _):
+            await until(lambda: pusher.health().counts.get(ResultKind.DONE) == 2)
+            assert pusher.health().is_receiving
+        assert len(target.posts) == 2
+        by_id = {post.headers["webhook-id"]: post for post in target.posts}
+        assert set(by_id) == set(ids)
+        for message_id, message, kind in zip(
+            ids, sent, ("application/json", "application/octet-stream"), strict=True
+        ):
+            post = by_id[message_id]
+            assert (post.body, post.headers["content-type"]) == (message.body, kind)
+            assert post.headers["authorization"] == "Bearer mine"
+            assert post.headers["hourwheel-attempt"] == "1"
+            assert "x" not in post.headers
+            signed = f"{message_id}.{post.headers['webhook-timestamp']}.".encode() + post.body
+            digest = base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
+            assert post.headers["webhook-signature"] == f"v1,{digest}"
+        async with AsyncConsumer(node.address, group="hooks", topic="orders") as consumer:
+            assert await consumer.receive(wait_ms=0) == []
+
+
+BAD: dict[str, How] = {
+    "500": b"HTTP/1.1 500 No\r\n\r\n",
+    "410": b"HTTP/1.1 410 Gone\r\nretry-after: 0\r\n\r\n",
+    "redirect": b"HTTP/1.1 307 There\r\nlocation: http://127.0.0.1:1/\r\n\r\n",
+    "hang up": HANG_UP,
+    "silent": SILENT,
+    "nonsense": b"\x00\r\n\r\n",
+}
+
+
+async def test_what_targets_do_not_take_comes_again_and_is_a_dead_letter(
+    node: EmbeddedNode, tmp_path: Path
+) -> None:
+    """Six kinds of bad answers, three times each; good ones meanwhile, and endless ones."""
+
+    def answer(post: Post) -> How:
+        how = json.loads(post.body)
+        return ENDLESS if how == "endless" else BAD.get(how, OK)
+
+    hows = [*BAD, "ok", "endless", "ok"]
+    async with WebhookTarget(answer) as target:
+        await publish(node, *(Message(json.dumps(how).encode()) for how in hows))
+        async with (
+            pushing(node, tmp_path, target, timeout_ms=300) as (pusher, _),
+            AsyncConsumer(node.address, group="ops", topic="%DLQ%hooks") as dead,
+        ):
+            await until(lambda: pusher.health().counts.get(ResultKind.FAILED) == 3 * len(BAD))
+            letters: list[bytes] = []
+            while len(letters) < len(BAD):
+                received = await dead.receive(wait_ms=60_000)
+                letters += [one.body for one in received]
+                await dead.ack(received)
+            assert pusher.health().counts[ResultKind.DONE] == 3
+        assert {json.loads(one) for one in letters} == set(BAD)
+        times = Counter(json.loads(post.body) for post in target.posts)
+        assert times == {**dict.fromkeys(BAD, 3), "ok": 2, "endless": 1}
+
+
+async def test_retry_after_is_kept_within_bounds(node: EmbeddedNode, tmp_path: Path) -> None:
+    async with AsyncAdmin(node.address) as admin:
+        await admin.put_group("hooks", retry_delay_ms=3_600_000)
+    late = b"HTTP/1.1 429 Later\r\nretry-after: 86400\r\n\r\n"
+
+    def answer(post: Post) -> How:
+        return late if post.headers["hourwheel-attempt"] == "1" else OK
+
+    async with WebhookTarget(answer) as target:
+        await publish(node, Message(b"x"))
+        settings = {"retry_after_ms_max": 1}
+        async with pushing(node, tmp_path, target, **settings) as (pusher, _):
+            await until(lambda: pusher.health().counts.get(ResultKind.DONE))
+        assert [post.headers["hourwheel-attempt"] for post in target.posts] == ["1", "2"]
+        assert len({post.headers["webhook-id"] for post in target.posts}) == 1
+
+
+async def test_no_more_posts_at_a_time_than_are_allowed(node: EmbeddedNode, tmp_path: Path) -> None:
+    """And what is under way when it has to end at once comes again at once."""
+    async with WebhookTarget(lambda _: SILENT) as target:
+        await publish(node, *(Message(b"%d" % number) for number in range(5)))
+        settings = {"timeout_ms": 60_000, "concurrency": 2}
+        async with pushing(node, tmp_path, target, **settings) as (pusher, ending):
+            await until(lambda: len(target.posts) == 2)
+            async with AsyncConsumer(
+                node.address, group="hooks", topic="orders", prefetch_messages=0
+            ) as other:
+                left = [one for _ in range(3) for one in await other.receive(1, 60_000)]
+                assert len({one.body for one in left}) == 3  # nobody has leased them
+                await other.ack(left)
+            assert pusher.health().running_count == 2
+            ending.set()
+        async with AsyncConsumer(node.address, group="hooks", topic="orders") as other:
+            again: set[bytes] = set()
+            while len(again) < 2:
+                again |= {one.body for one in await other.receive(wait_ms=60_000)}
+        assert again == {post.body for post in target.posts}

@@ -1,0 +1,77 @@
+"""A target of webhooks, as good or as bad as a test likes.
+
+async with WebhookTarget(lambda post: b"HTTP/1.1 200 OK\r\n\r\n") as target:
+    ...
+    assert target.posts[0].body == b"x"
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final, NamedTuple, Self
+
+OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+ENDLESS: Final = "endless"
+HANG_UP: Final = "hang up"
+SILENT: Final = "silent"
+
+
+class Post(NamedTuple):
+    """As it came."""
+
+    line: str
+    headers: dict[str, str]
+    body: bytes
+
+
+How = bytes | str
+
+
+class WebhookTarget:
+    """See the top of this file. What it is given says how each POST is answered."""
+
+    def __init__(self, answer: Callable[[Post], How], tls: ssl.SSLContext | None = None) -> None:
+        self._answer, self._tls = answer, tls
+        self.posts: list[Post] = []
+        self.written = 0
+        """Bytes of endless answers."""
+        self._ended = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ended.set()
+        self._server.close()
+
+    @property
+    def url(self) -> str:
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self.port}/hook?a=b"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            line, *rest = head.strip().split("\r\n")
+            headers = {name.lower(): text for name, text in (one.split(": ", 1) for one in rest)}
+            body = await reader.readexactly(int(headers["content-length"]))
+            post = Post(line, headers, body)
+            self.posts.append(post)
+            how = self._answer(post)
+            if isinstance(how, bytes):
+                writer.write(how)
+                await writer.drain()
+            elif how == SILENT:
+                await self._ended.wait()
+            elif how == ENDLESS:
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")
+                while not self._ended.is_set():
+                    writer.write(b"x" * 65_536)
+                    await writer.drain()
+                    self.written += 65_536
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # whoever has read enough hangs up
+        finally:
+            writer.close()

@@ -1,0 +1,137 @@
+"""POSTs to targets that are good, slow, endless, rude and not allowed."""
+
+import asyncio
+import re
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hourwheel.errors import ConfigError
+from hourwheel.webhooks.answers import Answer
+from hourwheel.webhooks.post import Poster, PostFailed
+from hourwheel.webhooks.settings import target_of
+from tests.support.certificates import Authority
+from tests.support.webhook_target import ENDLESS, HANG_UP, OK, SILENT, WebhookTarget
+
+
+def poster(url: str, **more: Any) -> Poster:
+    settings = {"timeout_ms": 20_000, "allow_private": True, **more}
+    return Poster(target_of(url, allow_http=True), **settings)
+
+
+async def why_not(one: Poster, body: bytes = b"x") -> str:
+    with pytest.raises(PostFailed) as caught:
+        await one.post({}, body)
+    return str(caught.value)
+
+
+async def test_a_post_and_its_answer() -> None:
+    later = b"HTTP/1.1 103 Hints\r\n\r\nHTTP/1.1 503 No\r\nRetry-After: 7\r\n\r\n"
+    async with WebhookTarget(lambda post: OK if post.body else later) as target:
+        assert await poster(target.url).post({"x-a": "b"}, b"y" * 300_000) == Answer(200)
+        assert await poster(target.url).post({}, b"") == Answer(503, "7")
+        post = target.posts[0]
+        assert post.line == "POST /hook?a=b HTTP/1.1"
+        assert post.headers["host"] == f"127.0.0.1:{target.port}"
+        assert (post.headers["x-a"], post.headers["connection"]) == ("b", "close")
+        assert post.body == b"y" * 300_000
+
+
+async def test_redirects_are_not_followed() -> None:
+    there: list[str] = []
+    moved = b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\n\r\n"
+    async with WebhookTarget(lambda post: (there.append(post.line), moved)[1]) as target:
+        assert (await poster(target.url).post({}, b"x")).status == 302
+    assert len(there) == 1
+
+
+async def test_an_endless_answer_is_not_read() -> None:
+    async with WebhookTarget(lambda _: ENDLESS) as target:
+        assert (await poster(target.url).post({}, b"x")).status == 200
+        assert target.written < 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (HANG_UP, "closed before an answer"),
+        (b"nonsense\r\n\r\n", "illegal|malformed"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 40_000, "too long|buffer"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 20, "only interim"),
+        (b"HTTP/1.1 200 OK\r\nretry-after: \x00\r\n\r\n", "illegal"),
+    ],
+)
+async def test_answers_that_are_none(how: Any, why: str) -> None:
+
+    async with WebhookTarget(lambda _: how) as target:
+        assert re.search(why, await why_not(poster(target.url)))
+
+
+async def test_a_target_that_is_slow_or_not_there() -> None:
+    async with WebhookTarget(lambda _: SILENT) as target:
+        assert "within 50 ms" in await why_not(poster(target.url, timeout_ms=50))
+        url = target.url
+    assert await why_not(poster(url))
+    assert "cannot be resolved" in await why_not(poster("https://nobody.invalid/"))
+    assert "cannot be resolved" in await why_not(poster(f"https://{'x' * 70}.example/"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0x7f000001", "2130706433", "127.1"])
+async def test_private_addresses_are_not_connected_to(host: str) -> None:
+    async with WebhookTarget(lambda _: OK) as target:
+        one = poster(f"http://{host}:{target.port}/", allow_private=False)
+        assert "no address of the public internet" in await why_not(one)
+        assert target.posts == []
+
+
+async def test_a_name_is_resolved_once_and_only_allowed_addresses_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name that is public when it is looked at, and loopback when it is looked at again."""
+    asked: list[str] = []
+    loop = asyncio.get_running_loop()
+    resolve = loop.getaddrinfo
+
+    async def rebinding(host: str, port: int, **more: Any) -> Any:
+        if host != "rebound.example":
+            return await resolve(host, port, **more)
+        asked.append(host)
+        shown = ["10.9.9.9", "127.0.0.1"] if len(asked) == 1 else ["10.9.9.9"]
+        kind = socket.SOCK_STREAM
+        return [(socket.AF_INET, kind, 6, "", (address, port)) for address in shown]
+
+    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    async with WebhookTarget(lambda _: OK) as target:
+        settings = {"allow_private": False, "is_allowed": lambda one: one == "127.0.0.1"}
+        one = poster(f"http://rebound.example:{target.port}/", **settings)
+        assert (await one.post({}, b"x")).status == 200
+        assert asked == ["rebound.example"]
+        assert "10.9.9.9" in await why_not(one)
+        assert len(target.posts) == 1
+
+
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with WebhookTarget(lambda _: OK) as target:
+        assert (await poster(target.url).post({}, b"x")).status == 200
+
+
+async def test_tls(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    files = authority.issue("target", "127.0.0.1")
+    tls.load_cert_chain(files.certificate, files.key)
+    async with WebhookTarget(lambda _: OK, tls) as target:
+        assert (await poster(target.url, ca=str(authority.file)).post({}, b"x")).status == 200
+        for ca in (str(other.file), ""):
+            assert "certificate is not good" in await why_not(poster(target.url, ca=ca))
+        name = target.url.replace("127.0.0.1", "localhost")
+        assert "certificate is not good" in await why_not(poster(name, ca=str(authority.file)))
+    async with WebhookTarget(lambda _: OK) as plain:
+        assert await why_not(poster(plain.url.replace("http:", "https:")))
+    with pytest.raises(ConfigError, match="cannot be used"):
+        poster("https://a.example/", ca=str(tmp_path / "none"))

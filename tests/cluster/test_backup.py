@@ -28,6 +28,8 @@ ANSWER_MS: Final = 30_000.0
 """On a busy machine, too."""
 HOUR_MS: Final = 3_600_000
 SOON_MS: Final = 5_000
+RETENTION_MS: Final = 30 * 24 * HOUR_MS
+"""A topic's own: comes with its log."""
 NEW_CLUSTER: Final = "ab" * 16
 
 
@@ -124,7 +126,7 @@ async def test_a_node_that_runs_is_backed_up_and_others_begin_with_it(
         assert errors_of(run_audit(new)) == []
 
 
-async def test_three_nodes_begin_with_the_backup_of_a_follower(
+async def test_three_nodes_begin_with_the_backup_of_a_follower_and_become_one_by_that_of_a_master(
     tmp_path: Path, commands: Commands
 ) -> None:
     folder = tmp_path / "backups"
@@ -163,8 +165,26 @@ async def test_three_nodes_begin_with_the_backup_of_a_follower(
         while b"new" not in got:
             got += await consume(cluster.servers, 1)
         assert set(got) <= {b"new", b"soon"}
+        async with AsyncAdmin(cluster.servers) as admin:
+            await admin.update_topic("orders", retention_ms=RETENTION_MS)
+            pending_count = (await admin.status()).shards[0].pending_count
+        master = await cluster.wait_for_master(in_sync=3)
     result = run_audit(*(one.config.node.data_directory for one in cluster.nodes))
     assert errors_of(result) == []
+
+    alone, folder = tmp_path / "alone", tmp_path / "last backup"
+    last = cluster.nodes[master].config.node.data_directory
+    await commands.backup("create", last, "--to", folder)
+    await commands.restore("--from", folder, "--to", alone, "--overdue", "release")
+    async with EmbeddedNode(alone, SMALL) as node:
+        await check_alice(node.address)
+        async with AsyncAdmin(node.address) as admin:
+            assert (await admin.get_topic("orders")).retention_ms == RETENTION_MS
+            assert (await admin.status()).shards[0].pending_count == pending_count >= 50
+        async with AsyncProducer(node.address) as producer:
+            await producer.publish_many("orders", [Message(b"alone")])
+        assert b"alone" in await consume(node.address, 1)
+    assert errors_of(run_audit(alone)) == []
 
 
 async def test_what_is_held_stays_held_over_a_takeover_until_it_is_resumed(

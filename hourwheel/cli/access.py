@@ -5,7 +5,7 @@ Secrets are in files: options are seen by all users of the machine.
 
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -94,3 +94,9 @@ def _first_line(path: Path) -> str:
 def current_access() -> Access:
     """As the options of the command that runs say."""
     return CURRENT.get()
+
+
+def access_options() -> dict[str, Any]:
+    """The same, as producers and consumers take it."""
+    access = current_access()
+    return {"tls": access.tls, "token": access.token, "user": access.user}

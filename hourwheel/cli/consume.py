@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hourwheel.cli.access import access_options
 from hourwheel.cli.options import (
     ClientCheck,
     Json,
@@ -75,6 +76,7 @@ def consume(
             invisible_ms=invisible_ms,
             prefetch_messages=0,
             unavailable_ms_max=0.0,  # somebody looks on: what is wrong is to be said at once
+            **access_options(),
         )
 
     run(output, _consume(output, make_consumer, max_messages, wait_ms, is_acked=is_acked))

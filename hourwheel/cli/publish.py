@@ -15,6 +15,7 @@ from typing import Annotated, Any, BinaryIO, Final
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from hourwheel.cli.access import access_options
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, connect, when_option
 from hourwheel.cli.output import Output, format_duration, format_instant, run
@@ -157,7 +158,8 @@ def _like(template: Message, body: bytes) -> Message:
 async def _publish_one(
     output: Output, server: str, topic: str, message: Message
 ) -> ExitCode | None:
-    async with AsyncProducer(server, delivery_timeout_ms=CALL_TIMEOUT_MS) as producer:
+    options = access_options()
+    async with AsyncProducer(server, delivery_timeout_ms=CALL_TIMEOUT_MS, **options) as producer:
         if message.dedup_key:
             answer = await producer.publish_unique(topic, message)
             return _show_unique(output, answer)
@@ -221,7 +223,8 @@ async def _publish_file(
     with _open(file) as stream, progress:
         task = progress.add_task("publishing", total=None)
         messages = _messages(stream, template, file_format)
-        async with AsyncProducer(server, delivery_timeout_ms=FILE_TIMEOUT_MS) as producer:
+        own = access_options()
+        async with AsyncProducer(server, delivery_timeout_ms=FILE_TIMEOUT_MS, **own) as producer:
             try:
                 while chunk := list(islice(messages, CHUNK_MESSAGES)):
                     under_way.append(asyncio.create_task(producer.publish_many(topic, chunk)))

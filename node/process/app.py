@@ -120,11 +120,10 @@ class Node:
         self._stats, self._process_stats = ApiStats(), ProcessStats()
         self._undo = AsyncExitStack()
         self._api: ApiServer | None = None
-        self._last_exit = ""
+        self._last_exit, self._is_draining = "", False
         self._cluster: Cluster | None = None
         self.engine: Engine | None = None
         """From `start` on, as `_cluster`."""
-        self._is_draining = False
         self._tls: ServerTls | None = None
         """From `start` on, where it is configured."""
         self._gate: PortGate | None = None
@@ -179,14 +178,18 @@ class Node:
     async def stop(self, grace_ms: int | None = None) -> None:
         """Let calls in flight end for `grace_ms` (by default as configured), save, close."""
         self._is_draining = True
-        if self._cluster is not None:
-            await self._cluster.transfer_mastership()
+        await self.hand_over()
         if self._api is not None:
             _log.info("node_draining")
             await self._api.drain()
             await self._api.stop(self.config.node.drain_ms if grace_ms is None else grace_ms)
         await self._undo.aclose()
         _log.info("node_stopped")
+
+    async def hand_over(self) -> None:
+        """Have another node be the master, where this one is and another can; it serves on."""
+        if self._cluster is not None:
+            await self._cluster.transfer_mastership()
 
     async def cut_short(self) -> None:
         """End the draining of a `stop` that is under way: calls in flight are cancelled."""

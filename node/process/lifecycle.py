@@ -1,8 +1,12 @@
 """A node as a process: signals, exit codes, and the end when it cannot go on.
 
-SIGTERM or SIGINT drains and stops; a second one cuts the draining short. After a failed fsync or a
-broken invariant nothing in memory or on the disk can be trusted: the process writes a log line and
-ends at once, with code 70, without tidying up. The next start recovers from what is durable. Where
+SIGTERM or SIGINT drains and stops; a second one cuts the draining short. SIGUSR1 only lets another
+node be the master, and this one serves on: what a hook before the stop asks for. Who may signal a
+process may stop it, so this needs no permission of its own.
+
+After a failed fsync or a broken invariant nothing in memory or on the disk can be trusted: the
+process writes a log line and ends at once, with code 70, without tidying up. The next start
+recovers from what is durable. Where
 a node alone finds a file of its views damaged, that next start comes within the same process.
 """
 
@@ -52,6 +56,7 @@ merges, or of reading filters. With Python's own 5 ms a timer of the loop came 5
 beside a busy thread, with these 0.5 ms 0.7 ms; and a group commit began and ended so much later
 beside a busy loop. Two busy threads cost a fifth more processor time so."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_HAND_OVER: Final = signal.SIGUSR1
 _LET_GO_S: Final = 20.0
 _MENDED_S: Final = 2.0
 """Others of the cluster do not wait for longer to hear that the node has ended."""
@@ -117,8 +122,15 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stops.put_nowait, number.name)
+    handing_over: list[asyncio.Future[None]] = []
+
+    def hand_over() -> None:
+        _log.info("hand_over_requested")
+        handing_over[:] = [_task(node.hand_over())]
+
     try:
         node = Node(config)
+        loop.add_signal_handler(_HAND_OVER, hand_over)
         code = await _serve(node, stops, ready_file)
         while code is None and node.renewal.is_set() and node.can_be_replaced:
             _log.info("node_restarting")
@@ -127,7 +139,7 @@ async def serve(
             node = Node(config, damage=node.damage)
             code = await _serve(node, stops, ready_file)
     finally:
-        for number in _SIGNALS:
+        for number in (*_SIGNALS, _HAND_OVER):
             loop.remove_signal_handler(number)
     if node.failure.found.done():
         failed = node.failure.found.result()

@@ -45,6 +45,9 @@ THREE: Final = "three-nodes-values.yaml"
 FIVE: Final = "five-nodes-existing-secret-values.yaml"
 ONE: Final = "one-node-values.yaml"
 JOBS: Final = "jobs-values.yaml"
+SECURE: Final = "secure-values.yaml"
+OWN_SECURE: Final = "secure-client-certificates-values.yaml"
+SECURES: Final = (SECURE, OWN_SECURE)
 
 
 def node_pod(case: str) -> Object:
@@ -54,10 +57,16 @@ def node_pod(case: str) -> Object:
 
 def config_of(rendered: str, node: str = "") -> NodeConfig:
     """The configuration that a pod runs with, checked as a node does it."""
-    name = only(rendered, "StatefulSet")["metadata"]["name"]
+    stateful = only(rendered, "StatefulSet")
+    name = stateful["metadata"]["name"]
     text = only(rendered, "ConfigMap", name)["data"]["hourwheel.toml"]
     found = tomllib.loads(text)
-    found["node"]["id"] = node or f"{name}-0"
+    (container,) = stateful["spec"]["template"]["spec"]["containers"]
+    for one in container["env"]:
+        section, nested, key = one["name"].removeprefix("HOURWHEEL_").lower().partition("__")
+        if nested:
+            value = one["value"].replace("$(POD_NAME)", node or f"{name}-0")
+            found.setdefault(section, {})[key] = value
     return NodeConfig.of(found)
 
 
@@ -219,7 +228,7 @@ def test_configuration_fits_the_pod() -> None:
     assert "/etc/hourwheel/hourwheel.toml" in mounts
     cluster = config.cluster
     files = {cluster.tls_certificate_file, cluster.tls_key_file, cluster.tls_authority_file}
-    assert files < mounts
+    assert {str(Path(file).parent) for file in files} <= mounts  # a folder: it may change
     assert str(config.node.data_directory.parent) in mounts
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     assert ports == {"clients": 7400, "metrics": 7401, "data": 7402, "control": 7403}
@@ -296,13 +305,22 @@ def test_each_node_has_a_certificate_for_its_id_and_its_host() -> None:
 
 
 @pytest.mark.parametrize("case", [THREE, FIVE])
-def test_container_sees_its_own_key_only(case: str) -> None:
+def test_container_finds_its_key_and_sees_no_other_where_they_are_isolated(case: str) -> None:
     pod = node_pod(case)
     (container,) = pod["containers"]
     mounts = [one for one in container["volumeMounts"] if one["name"] == "tls"]
-    assert {one["subPathExpr"] for one in mounts} == {
-        *("ca.crt", "$(POD_NAME).crt", "$(POD_NAME).key")
-    }
+    node = only(render_case(case), "StatefulSet")["metadata"]["name"] + "-1"
+    if case == FIVE:
+        parts = {one["subPathExpr"] for one in mounts}
+        assert parts == {"ca.crt", "$(POD_NAME).crt", "$(POD_NAME).key"}
+        files = {one["mountPath"] for one in mounts}
+    else:  # what is mounted by parts would never change
+        (mount,) = mounts
+        assert "subPath" not in json.dumps(mount)
+        files = {f"{mount['mountPath']}/{one}" for one in ("ca.crt", f"{node}.crt", f"{node}.key")}
+    cluster = config_of(render_case(case), node).cluster
+    told = {cluster.tls_certificate_file, cluster.tls_key_file, cluster.tls_authority_file}
+    assert told == files
     (volume,) = (one["projected"] for one in pod["volumes"] if one["name"] == "tls")
     assert volume["defaultMode"] == 0o440
     if case == FIVE:
@@ -326,6 +344,89 @@ def test_node_alone_has_no_certificates_and_no_peers() -> None:
         [{"port": "clients"}],
         [{"port": "metrics"}],
     ]
+
+
+# --- TLS towards clients, and access control ------------------------------------------------------
+
+
+def test_certificate_for_clients_names_what_they_connect_to() -> None:
+    rendered = render_case(SECURE)
+    certificate = only(rendered, "Certificate", "-clients")["spec"]
+    assert certificate["issuerRef"]["name"] == "clients"
+    names = set(certificate["dnsNames"])
+    nodes = cluster_nodes(config_of(rendered).cluster.nodes)
+    assert {one.api.split(":")[0] for one in nodes.values()} < names
+    (test,) = only(rendered, "Pod")["spec"]["containers"]
+    environ = {one["name"]: one["value"] for one in test["env"]}
+    assert environ["HOURWHEEL_SERVER"].split(":")[0] in names
+    assert "timers.example" in names
+    assert not names & set(nodes)  # who has one with a node's id may be that node
+
+
+@pytest.mark.parametrize("case", SECURES)
+def test_secrets_of_clients_are_mounted_as_folders_that_follow_changes(case: str) -> None:
+    config, pod = config_of(render_case(case)), node_pod(case)
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    mounts = {one["mountPath"]: one for one in pod["containers"][0]["volumeMounts"]}
+    files = [
+        config.tls.certificate_file,
+        config.tls.key_file,
+        config.tls.authority_file,
+        config.tls.client_authority_file,
+        config.authentication.users_file,
+        config.authentication.token_keys_file,
+    ]
+    found = {}
+    for file in filter(None, files):
+        mount = mounts[str(Path(file).parent)]
+        assert mount["readOnly"] is True
+        assert "subPath" not in json.dumps(mount)
+        volume = volumes[mount["name"]]
+        source = volume.get("secret") or volume["configMap"]
+        items = [one["path"] for one in source.get("items", ())]
+        assert Path(file).name in (items or ["tls.crt", "tls.key", "ca.crt"])
+        found[Path(file).name] = source.get("secretName") or source["name"]
+    if case == SECURE:
+        assert found == {
+            **dict.fromkeys(("tls.crt", "tls.key", "ca.crt"), "r-hourwheel-clients-tls"),
+            "users": "hourwheel-users",
+            "keys.json": "token-keys",
+        }
+        assert config.access.administrators == "admin deploy"
+    else:
+        assert config.tls.client_certificates == "required"
+        assert found["ca.crt"] == "clients-authority"  # read behind the node's own
+    assert config.access.is_on
+
+
+def test_administrators_secret_is_seen_by_the_test_alone() -> None:
+    for kind, pod in pods(render_case(SECURE)):
+        assert ("admin.login" in json.dumps(pod)) == (kind == "Pod"), kind
+    (test,) = only(render_case(SECURE), "Pod")["spec"]["containers"]
+    assert "tls.key" not in json.dumps(only(render_case(SECURE), "Pod"))
+    assert {one["name"] for one in test["env"]} > {"HOURWHEEL_TLS_CA", "HOURWHEEL_LOGIN_FILE"}
+
+
+def test_nobody_is_tested_who_would_not_be_let_in() -> None:
+    assert not any(one["kind"] == "Pod" for one in objects(render_case(OWN_SECURE)))
+
+
+@pytest.mark.parametrize(("case", "is_tls"), [(SECURE, True), (OWN_SECURE, False), (THREE, False)])
+def test_probes_and_prometheus_speak_what_the_node_speaks(case: str, is_tls: bool) -> None:
+    rendered = render_case(case)
+    config = config_of(rendered)
+    assert (config.tls.is_on and config.tls.metrics) == is_tls
+    (container,) = node_pod(case)["containers"]
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[kind]["httpGet"].get("scheme", "HTTP") == ("HTTPS" if is_tls else "HTTP")
+    if case == THREE:
+        return
+    (endpoint,) = only(rendered, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint.get("scheme", "http") == ("https" if is_tls else "http")
+    assert ("basicAuth" in endpoint) == config.access.metrics
+    if is_tls:
+        names = only(rendered, "Certificate", "-clients")["spec"]["dnsNames"]
+        assert endpoint["tlsConfig"]["serverName"] in names
 
 
 # --- who reaches whom -----------------------------------------------------------------------------

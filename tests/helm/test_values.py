@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -11,6 +11,9 @@ from node.config.model import NodeConfig
 from tests.support.helm_chart import APIS, CASES, CHART, Refused, render
 from tests.tidy import chart_pages
 
+TLS: Final = "clientTls.enabled=true,clientTls.existingSecret=mine"
+ISSUER: Final = "clientTls.enabled=true,clientTls.certManager.issuerRef.name"
+ACCESS: Final = f"{TLS},access.enabled=true,access.existingSecret=users"
 SCHEMA: Any = json.loads((CHART / "values.schema.json").read_text())
 
 
@@ -99,6 +102,26 @@ def test_config_has_each_key_of_a_node_but_those_that_the_chart_sets() -> None:
         ("tls.source=none", "must be one of the following"),
         ("tls.source=existing-secret", "name it in tls.existingSecret"),
         ("tls.existingSecret=mine", "with tls.source existing-secret only"),
+        ("clientTls.enabled=true", "name a Secret in clientTls.existingSecret, or an issuer"),
+        ("clientTls.existingSecret=mine", "clientTls.enabled is false"),
+        (f"{TLS},clientTls.certManager.issuerRef.name=x", "give one of them"),
+        (f"{TLS},jobs.bulkSchedule.enabled=true", "connects without TLS"),
+        ("access.enabled=true", "needs clientTls.enabled"),
+        (f"{TLS},access.enabled=true", "nobody could log in"),
+        (f"{ACCESS},access.administrators={{}}", "administrators"),
+        (f"{ACCESS},access.administrators[0]=two words", "Does not match pattern"),
+        (f"{ACCESS},monitoring.serviceMonitor.enabled=true", "serviceMonitor.loginSecret"),
+        (
+            f"{ACCESS},access.tokenKeys.existingSecret=a,access.tokenKeys.existingConfigMap=b",
+            "existingConfigMap: give one of them",
+        ),
+        ("access.existingSecret=Not a name", "Does not match pattern"),
+        ("access.password=secret", "password is not allowed"),
+        ("config.access.is_on=true", "is_on is not allowed"),
+        (
+            f"{ISSUER}=x,tls.certManager.issuerRef.name=x",
+            "have the same issuer",
+        ),
         ("drain.gracePeriodSeconds=20", "gracePeriodSeconds is 20: linger, hand-over and twice"),
         ("config.node.drain_ms=60000", "gracePeriodSeconds is 90"),
         ("jobs.source.ordinal=3", "the last node is 2"),
@@ -124,6 +147,7 @@ def test_values_are_refused_with_the_reason_when(options: str, reason: str) -> N
     ("options", "api"),
     [
         ("replicas=3", APIS[0]),
+        (f"replicas=1,{ISSUER}=clients", APIS[0]),
         ("monitoring.serviceMonitor.enabled=true", APIS[1]),
         ("monitoring.prometheusRule.enabled=true", APIS[1]),
     ],

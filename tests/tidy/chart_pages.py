@@ -26,6 +26,12 @@ SET_BY_THE_CHART: Final = {
         *("secret_file", "tls_certificate_file", "tls_key_file", "tls_authority_file"),
         "allow_faults",  # for tests of a node only
     },
+    "tls": {
+        *("certificate_file", "key_file", "authority_file", "plain_listen"),
+        *("client_certificates", "client_authority_file"),
+    },
+    "access": {"is_on", "administrators"},
+    "authentication": {"users_file", "token_keys_file"},
 }
 """Keys that values may not set: addresses and names are one for each pod, files are mounts."""
 

@@ -13,9 +13,13 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Where clients connect. */}}
+{{/* Where clients connect: host, and with the port. */}}
+{{- define "hourwheel.serverName" -}}
+{{ include "hourwheel.fullname" . }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end -}}
+
 {{- define "hourwheel.address" -}}
-{{ include "hourwheel.fullname" . }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}:7400
+{{ include "hourwheel.serverName" . }}:7400
 {{- end -}}
 
 {{- define "hourwheel.headless" -}}
@@ -120,6 +124,70 @@ number refuse their directories, also where nobody looked at what was installed 
 {{- end -}}
 {{- end -}}
 
+{{/* The Secret with the certificate for clients. */}}
+{{- define "hourwheel.clientTlsSecret" -}}
+{{ default (printf "%s-clients-tls" (include "hourwheel.fullname" .)) .Values.clientTls.existingSecret }}
+{{- end -}}
+
+{{- define "hourwheel.hasTokens" -}}
+{{- if or .Values.access.tokenKeys.existingSecret .Values.access.tokenKeys.existingConfigMap }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether /metrics and the probes speak TLS. */}}
+{{- define "hourwheel.metricsTls" -}}
+{{- if and .Values.clientTls.enabled (dig "tls" "metrics" true .Values.config) }}true{{ end -}}
+{{- end -}}
+
+{{/* Whether `helm test` has what it needs to be let in: it has no certificate of its own. */}}
+{{- define "hourwheel.canTest" -}}
+{{- $isKnown := or (not .Values.access.enabled) .Values.access.existingSecret -}}
+{{- if and $isKnown (not .Values.clientTls.clientAuthoritySecret) }}true{{ end -}}
+{{- end -}}
+
+{{/* Where a probe asks; of a dictionary with root and path. */}}
+{{- define "hourwheel.probe" -}}
+{{- $scheme := ternary ", scheme: HTTPS" "" (eq (include "hourwheel.metricsTls" .root) "true") -}}
+{path: {{ .path }}, port: metrics{{ $scheme }}}
+{{- end -}}
+
+{{/* Volumes of a node for clients' TLS and access control: folders, so that nodes see changes. */}}
+{{- define "hourwheel.secureVolumes" -}}
+{{- if .Values.clientTls.enabled }}
+- name: client-tls
+  secret:
+    secretName: {{ include "hourwheel.clientTlsSecret" . }}
+    defaultMode: 0440
+{{- with .Values.clientTls.clientAuthoritySecret }}
+- name: client-authority
+  secret:
+    secretName: {{ . }}
+    items: [{key: ca.crt, path: ca.crt}]
+{{- end }}
+{{- end }}
+{{- if .Values.access.enabled }}
+{{- with .Values.access.existingSecret }}
+- name: users
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items: [{key: users, path: users}]
+{{- end }}
+{{- if include "hourwheel.hasTokens" . }}
+- name: token-keys
+  {{- with .Values.access.tokenKeys.existingSecret }}
+  secret:
+    secretName: {{ . }}
+    items: [{key: keys.json, path: keys.json}]
+  {{- end }}
+  {{- with .Values.access.tokenKeys.existingConfigMap }}
+  configMap:
+    name: {{ . }}
+    items: [{key: keys.json, path: keys.json}]
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* All pods are confined in the same way. */}}
 {{- define "hourwheel.podSecurity" -}}
 automountServiceAccountToken: false
@@ -186,6 +254,42 @@ securityContext:
 {{- if not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}
 {{- fail "monitoring.serviceMonitor and monitoring.prometheusRule need monitoring.coreos.com/v1, which this cluster has not: install the Prometheus operator. Where nothing is asked of a cluster: helm template --api-versions monitoring.coreos.com/v1." -}}
 {{- end -}}
+{{- end -}}
+{{- $clientTls := .Values.clientTls -}}
+{{- $issuer := $clientTls.certManager.issuerRef.name -}}
+{{- if $clientTls.enabled -}}
+{{- if not (or $clientTls.existingSecret $issuer) -}}
+{{- fail "clientTls.enabled: name a Secret in clientTls.existingSecret, or an issuer in clientTls.certManager.issuerRef." -}}
+{{- end -}}
+{{- if and $clientTls.existingSecret $issuer -}}
+{{- fail "clientTls has an existingSecret and an issuerRef: give one of them." -}}
+{{- end -}}
+{{- if and $issuer (not (.Capabilities.APIVersions.Has "cert-manager.io/v1")) -}}
+{{- fail "clientTls.certManager.issuerRef is set, and this cluster has no cert-manager.io/v1: install cert-manager, or use clientTls.existingSecret. Where nothing is asked of a cluster: helm template --api-versions cert-manager.io/v1." -}}
+{{- end -}}
+{{- if and $issuer (eq $issuer .Values.tls.certManager.issuerRef.name) (eq $clientTls.certManager.issuerRef.kind .Values.tls.certManager.issuerRef.kind) -}}
+{{- fail "clientTls and tls have the same issuer: who has a certificate of the nodes' issuer may be a node." -}}
+{{- end -}}
+{{- if .Values.jobs.bulkSchedule.enabled -}}
+{{- fail "jobs.bulkSchedule connects without TLS: it does not go with clientTls.enabled." -}}
+{{- end -}}
+{{- else if or $clientTls.existingSecret $issuer $clientTls.clientAuthoritySecret -}}
+{{- fail "clientTls has certificates, and clientTls.enabled is false." -}}
+{{- end -}}
+{{- if .Values.access.enabled -}}
+{{- if not $clientTls.enabled -}}
+{{- fail "access.enabled needs clientTls.enabled: clients send no secret in the clear." -}}
+{{- end -}}
+{{- if not (or .Values.access.existingSecret (include "hourwheel.hasTokens" .) $clientTls.clientAuthoritySecret) -}}
+{{- fail "access.enabled: name a Secret with the first users in access.existingSecret, or keys of tokens in access.tokenKeys, or clients' authority in clientTls.clientAuthoritySecret: nobody could log in." -}}
+{{- end -}}
+{{- $isOpen := eq (dig "access" "metrics" true .Values.config) false -}}
+{{- if and .Values.monitoring.serviceMonitor.enabled (not $isOpen) (not .Values.monitoring.serviceMonitor.loginSecret) -}}
+{{- fail "monitoring.serviceMonitor with access.enabled: name a Secret in monitoring.serviceMonitor.loginSecret, or set config.access.metrics to false." -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.access.tokenKeys.existingSecret .Values.access.tokenKeys.existingConfigMap -}}
+{{- fail "access.tokenKeys has an existingSecret and an existingConfigMap: give one of them." -}}
 {{- end -}}
 {{- $bulk := .Values.jobs.bulkSchedule -}}
 {{- if and $bulk.enabled (not (and $bulk.existingClaim $bulk.files $bulk.job)) -}}

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 import hourwheel
 from hourwheel.errors import ConfigError
@@ -16,13 +17,19 @@ from node.config.sources import load
 from node.metrics import table as metrics
 from node.process import lifecycle
 
+_TOOLS: Final = {
+    "certificates": "node.tools.local_cluster.certificates",
+    "inspect": "node.tools.inspect.command",
+    "repair": "node.tools.repair.command",
+}
+
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m node") -> int:
     """Run one command; the process's exit code. `program` is what help calls it."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        if given[:1] in (["inspect"], ["repair"]):  # with parsers of their own; a node needs none
-            return int(import_module(f"node.tools.{given[0]}.command").main(given[1:]))
+        if given and given[0] in _TOOLS:  # with parsers of their own; a node needs none
+            return int(import_module(_TOOLS[given[0]]).main(given[1:]))
         parsed = _parser(program).parse_args(given)
         return int(parsed.run_command(parsed))
     except ConfigError as error:
@@ -74,6 +81,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
     hashing.add_argument("user", help="name of the user")
     hashing.set_defaults(run_command=_hash_secret)
 
+    commands.add_parser(
+        "certificates", help="make certificates and users for trying out", add_help=False
+    )
     commands.add_parser("inspect", help="look into a data directory, read-only", add_help=False)
     commands.add_parser("repair", help="make a damaged directory startable", add_help=False)
     return parser

@@ -6,8 +6,10 @@ import json
 import os
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -68,12 +70,12 @@ def started(command: list[str], folder: Path, **values: str) -> Iterator[None]:
     assert code == 0, (folder / "said").read_text()
 
 
-def await_health(server: str) -> None:
+def await_health(server: str, **access: str) -> None:
     """Ask as the container runtime does, until the node is well."""
     command = IMAGE.health_check()
     codes = set()
     for _ in range(TRIES_MAX):
-        done = run(*command, HOURWHEEL_SERVER=server)
+        done = run(*command, HOURWHEEL_SERVER=server, **access)
         if done.returncode == 0:
             return
         codes.add(done.returncode)
@@ -137,6 +139,55 @@ def test_nodes_of_the_compose_file_become_a_cluster(tmp_path: Path) -> None:
         for api, _, _ in addresses.values():
             await_health(api)
         await_in_sync(",".join(three[0] for three in addresses.values()), set(nodes))
+
+
+def test_nodes_of_the_secure_compose_file_are_well_and_let_in_who_is_known(tmp_path: Path) -> None:
+    plain, secure = (
+        yaml.safe_load((PACKAGING / f"{name}.yaml").read_text())["services"]
+        for name in ("compose", "compose.secure")
+    )
+    maker = secure["certificates"]
+    here = {"/etc/hourwheel/tls": str(tmp_path / "tls"), "/var/lib/hourwheel": str(tmp_path / "p")}
+    words = [here.get(word, word) for word in (*maker["entrypoint"], *maker["command"])]
+    assert run(*words).returncode == 0
+    nodes = maker["command"][-3:]
+    addresses = {node: [free_address() for _ in range(4)] for node in nodes}
+    listed = " ".join(f"{node}={','.join(four[:3])}" for node, four in addresses.items())
+    known: dict[str, str] = {}
+    with ExitStack() as stack:
+        for node, (api, data, control, metrics) in addresses.items():
+            environ = plain[node]["environment"] | secure[node]["environment"]
+            known = {
+                key: value.replace("/etc/hourwheel/tls", here["/etc/hourwheel/tls"])
+                for key, value in environ.items()
+            }
+            values = {
+                **known,
+                "HOURWHEEL_NODE__DATA_DIRECTORY": str(tmp_path / f"volume-{node}"),
+                "HOURWHEEL_NODE__LISTEN": api,
+                "HOURWHEEL_NODE__METRICS_LISTEN": metrics,
+                "HOURWHEEL_CONSOLE__LISTEN": "127.0.0.1:0",
+                "HOURWHEEL_CLUSTER__NODES": listed,
+                "HOURWHEEL_CLUSTER__DATA_LISTEN": data,
+                "HOURWHEEL_CLUSTER__CONTROL_LISTEN": control,
+                "HOURWHEEL_CLUSTER__TLS_AUTHORITY_FILE": str(tmp_path / "tls" / "authority.pem"),
+            }
+            command = [*IMAGE.the("ENTRYPOINT").words, "--config"]
+            file = str(PACKAGING / "compose" / "cluster.toml")
+            stack.enter_context(started([*command, file], tmp_path / node, **values))
+        access = {name: known[name] for name in ("HOURWHEEL_TLS_CA", "HOURWHEEL_LOGIN_FILE")}
+        for api, *_ in addresses.values():
+            await_health(api, **access)
+        context = ssl.create_default_context(cafile=tmp_path / "p" / "authority.pem")
+        for _, _, _, metrics in addresses.values():
+            with urllib.request.urlopen(f"https://{metrics}/metrics", context=context) as answer:
+                assert b"hourwheel_is_master" in answer.read()
+        server = {"HOURWHEEL_SERVER": addresses[nodes[0]][0]}
+        asked = ("hourwheel", "topics", "create", "t")
+        assert run(*asked, **server, **access).returncode != 0  # who looks at health may do no more
+        access["HOURWHEEL_LOGIN_FILE"] = str(tmp_path / "tls" / "admin.login")
+        made = run(*asked, **server, **access)
+        assert made.returncode == 0, made.stderr
 
 
 def await_in_sync(servers: str, nodes: set[str]) -> None:

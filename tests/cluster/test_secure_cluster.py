@@ -38,6 +38,10 @@ async def test_secure_cluster_from_publish_to_takeover(tmp_path: Path) -> None:
         for given in (["--server", cluster.servers, *options], ["--server", cluster.servers]):
             result = await asyncio.to_thread(CliRunner().invoke, app, [*given, "status"])
             assert (result.exit_code == 0) == (given[-1] == options[-1]), result.output
+        known = ["--server", cluster.servers, *options]
+        for words in (["publish", "orders", "four"], ["consume", "orders", "--group=h", "--max=1"]):
+            result = await asyncio.to_thread(CliRunner().invoke, app, [*known, *words])
+            assert result.exit_code == 0, result.output
         async with AsyncProducer(cluster.servers, tls=cluster.access.tls) as producer:
             with pytest.raises(errors.PermissionDenied):  # of nobody
                 await producer.publish("orders", Message(b"three"))

@@ -21,6 +21,7 @@ CONTAINERFILE: Final = Containerfile.read(tree.ROOT / "packaging" / "Containerfi
 SPARK: Final = Containerfile.read(tree.ROOT / "packaging" / "spark.Containerfile")
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load(tree.text("packaging/compose.yaml"))
 SERVICES: Final[dict[str, dict[str, Any]]] = COMPOSE["services"]
+SECURE: Final[dict[str, Any]] = yaml.safe_load(tree.text("packaging/compose.secure.yaml"))
 NODES: Final = sorted(name for name in SERVICES if name.startswith("node-"))
 PINNED: Final = re.compile(r"docker\.io/[\w/.-]+:[\w.-]+@sha256:[0-9a-f]{64}")
 OURS: Final = "hourwheel:${HOURWHEEL_TAG:-local}"
@@ -157,6 +158,54 @@ def test_nodes_are_those_of_their_configuration_and_prometheus_asks_them_all() -
     (job,) = scraped["scrape_configs"]
     port = checked.node.metrics_listen.split(":")[1]
     assert job["static_configs"] == [{"targets": [f"{node}:{port}" for node in NODES]}]
+
+
+def test_secure_variant_adds_certificates_users_and_nothing_that_loosens() -> None:
+    services = SECURE["services"]
+    assert set(services) == {"certificates", *NODES, "prometheus"}
+    added = {key for one in services.values() for key in one}
+    assert added == {"entrypoint", "command", "volumes", "environment", "depends_on"}
+    assert set(SECURE["volumes"]) == {"authority", "certificates"}
+    said = {re.sub(r"\bnode-\d", "*", str(services[node])) for node in NODES}
+    assert len(said) == 1
+    settings = tomllib.loads(tree.text("packaging/compose/cluster.toml"))
+    for node in NODES:
+        environ = SERVICES[node]["environment"] | services[node]["environment"]
+        values = {**settings}
+        for name, value in environ.items():
+            section, nested, key = name.removeprefix("HOURWHEEL_").lower().partition("__")
+            if nested:
+                values[section] = {**values.get(section, {}), key: value}
+        found = config.NodeConfig.of(values)
+        assert found.tls.is_on
+        assert found.access.is_on
+        assert found.cluster.tls_certificate_file == found.tls.certificate_file
+        assert found.cluster.tls_key_file == found.tls.key_file
+    assert services["certificates"]["command"][-len(NODES) :] == NODES
+
+
+def test_prometheus_asks_the_secure_nodes_over_tls_and_knows_their_authority() -> None:
+    plain, secure = (
+        yaml.safe_load(tree.text(f"packaging/compose/{name}.yml"))
+        for name in ("prometheus", "prometheus.secure")
+    )
+    (job,) = secure["scrape_configs"]
+    assert job.pop("scheme") == "https"
+    folder, _, file = job.pop("tls_config")["ca_file"].rpartition("/")
+    assert secure == plain
+    assert file == "authority.pem"
+    prometheus = SECURE["services"]["prometheus"]
+    assert f"authority:{folder}:ro" in prometheus["volumes"]
+    public = SECURE["services"]["certificates"]["command"][1]
+    assert SECURE["services"]["certificates"]["volumes"] == [f"authority:{public}"]
+    for mount in prometheus["volumes"]:
+        if mount.startswith("."):
+            source, target, mode = mount.split(":")
+            assert os.path.normpath(f"packaging/{source}") in tree.files()
+            assert f"--config.file={target}" in prometheus["command"]
+            assert mode == "ro"
+    others = [one for one in prometheus["command"] if "config.file" not in one]
+    assert others == [one for one in SERVICES["prometheus"]["command"] if "config.file" not in one]
 
 
 def test_nodes_differ_in_their_names_only() -> None:

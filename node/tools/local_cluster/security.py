@@ -1,9 +1,11 @@
-"""A local cluster's own authority, the certificates of its nodes, and one user.
+"""A local cluster's own authority, the certificates of its nodes, and two users.
 
     authority.pem, .key      who signs; clients trust authority.pem
     node-1.crt, .key, ...    for 127.0.0.1 and localhost, good for servers and clients
     users                    `admin`, with the hash of
     admin.login              its name, a colon, and its secret
+    probe.login              likewise of `probe`, who is known, and may do nothing but ask for the
+                             status: for health checks
 
 Callers need permissions, and `admin` has them all. For trying out on one machine: the authority's
 key lies beside what it signs.
@@ -26,8 +28,9 @@ from hourwheel.transport.access import Access, Tls
 from node.access.user_secrets import hash_of
 
 ADMIN: Final = "admin"
-_AUTHORITY: Final = "authority.pem"
-_LOGIN: Final = "admin.login"
+AUTHORITY: Final = "authority.pem"
+PROBE: Final = "probe"
+_LOGIN: Final = ".login"
 _SECRET_BYTES: Final = 24
 _YEARS: Final = 10
 _DAY: Final = timedelta(days=1)
@@ -45,7 +48,7 @@ def make_files(directory: Path, node_ids: list[str], now: datetime) -> None:
         .add_extension(_usage(is_authority=True), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
-    _write(directory / _AUTHORITY, authority.public_bytes(Encoding.PEM))
+    _write(directory / AUTHORITY, authority.public_bytes(Encoding.PEM))
     _write(directory / "authority.key", _pem_of(authority_key))
     for node_id in node_ids:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -65,9 +68,12 @@ def make_files(directory: Path, node_ids: list[str], now: datetime) -> None:
         )
         _write(directory / f"{node_id}.crt", certificate.public_bytes(Encoding.PEM))
         _write(directory / f"{node_id}.key", _pem_of(key))
-    secret = secrets.token_urlsafe(_SECRET_BYTES)
-    _write(directory / _LOGIN, f"{ADMIN}:{secret}\n".encode())
-    _write(directory / "users", f"{ADMIN}:{hash_of(secret)}\n".encode())
+    users = ""
+    for user in (ADMIN, PROBE):
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        _write(directory / f"{user}{_LOGIN}", f"{user}:{secret}\n".encode())
+        users += f"{user}:{hash_of(secret)}\n"
+    _write(directory / "users", users.encode())
 
 
 def sections_of(directory: Path, node_id: str) -> dict[str, dict[str, Any]]:
@@ -76,7 +82,7 @@ def sections_of(directory: Path, node_id: str) -> dict[str, dict[str, Any]]:
         "tls": {
             "certificate_file": str(directory / f"{node_id}.crt"),
             "key_file": str(directory / f"{node_id}.key"),
-            "authority_file": str(directory / _AUTHORITY),
+            "authority_file": str(directory / AUTHORITY),
             # On loopback, for browsers and Prometheus that do not know the authority.
             "metrics": False,
             "console": False,
@@ -88,13 +94,13 @@ def sections_of(directory: Path, node_id: str) -> dict[str, dict[str, Any]]:
 
 def access_to(directory: Path) -> Access:
     """As the administrator."""
-    name, _, secret = (directory / _LOGIN).read_text("utf-8").strip().partition(":")
-    return Access(Tls(ca=directory / _AUTHORITY), user=(name, secret))
+    name, _, secret = (directory / f"{ADMIN}{_LOGIN}").read_text("utf-8").strip().partition(":")
+    return Access(Tls(ca=directory / AUTHORITY), user=(name, secret))
 
 
 def options_for(directory: Path) -> str:
     """The same, as options of the command line."""
-    return f"--tls-ca {directory / _AUTHORITY} --login-file {directory / _LOGIN}"
+    return f"--tls-ca {directory / AUTHORITY} --login-file {directory / ADMIN}{_LOGIN}"
 
 
 def _name(text: str) -> x509.Name:

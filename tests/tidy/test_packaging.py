@@ -165,7 +165,11 @@ def test_secure_variant_adds_certificates_users_and_nothing_that_loosens() -> No
     assert set(services) == {"certificates", *NODES, "prometheus"}
     added = {key for one in services.values() for key in one}
     assert added == {"entrypoint", "command", "volumes", "environment", "depends_on"}
-    assert set(SECURE["volumes"]) == {"authority", "certificates"}
+    kept = {"certificates", *NODES}  # of which each variant has its own
+    assert set(SECURE["volumes"]) == {"authority", *kept}
+    assert {SECURE["volumes"][one]["name"] for one in kept} == {
+        f"{COMPOSE['name']}_secure-{one}" for one in kept
+    }
     said = {re.sub(r"\bnode-\d", "*", str(services[node])) for node in NODES}
     assert len(said) == 1
     settings = tomllib.loads(tree.text("packaging/compose/cluster.toml"))

@@ -7,12 +7,13 @@ callers must have been told.
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from chaos.log_parts.deals import Deals
-from chaos.log_parts.entries import IN_PLACE, Entry, Sent, hold, place_of
+from chaos.log_parts.entries import IN_PLACE, Entry, Log, Sent, hold, place_of
+from chaos.log_parts.expiry import LETTERS, expiry_fault
 from chaos.log_parts.order import Turns, is_wanted, metas_at
 from chaos.log_parts.owners import Owners
 from chaos.log_parts.requests import requests_of
@@ -30,14 +31,6 @@ from hourwheel.internal.v1.state_pb2 import (
     TopicConfig,
 )
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
-
-
-class Log(Protocol):
-    """What can be read batch by batch."""
-
-    def scan(self, from_: Any, to: Any) -> Iterator[RecordBatch]:
-        """The batches of a range of offsets."""
-        ...
 
 
 @dataclass
@@ -322,8 +315,8 @@ class LogModel:
         for group, queue, first, count, outcome, retry_due_ms in batch.rows.tolist():
             counts.append(0)
             if outcome == Outcome.REDRIVE:
-                places = (group, queue, first, first + count)
-                counts[-1] = self._redrive(places, retry_due_ms, batch.header.store_ms)
+                named = (group, queue, first, first + count)
+                counts[-1] = self._redrive(named, retry_due_ms, batch.header.store_ms)
                 continue
             subscription = self._subscription(group, queue >> 8)
             if subscription is None:
@@ -339,23 +332,30 @@ class LogModel:
             fresh = self._take(group, queue, first, first + count)
             counts[-1] = len(fresh)
             held = {at: self.held.pop((group, queue, at), (0, 0)) for at in fresh}
+            for at in fresh:
+                self._see_resolved(subscription, outcome, (queue, at), batch.header.store_ms)
             if outcome in {Outcome.ACK, Outcome.DEAD}:
                 self._check_turns(subscription, queue, fresh)
-            if outcome == Outcome.ACK:
-                self.done.setdefault(group, set()).update((queue, at) for at in fresh)
-                continue
-            if outcome == Outcome.SKIPPED:
-                self.passed.setdefault(group, set()).update((queue, at) for at in fresh)
+            if outcome in {Outcome.ACK, Outcome.SKIPPED, Outcome.EXPIRED}:
+                places = self.done if outcome == Outcome.ACK else self.passed
+                places.setdefault(group, set()).update((queue, at) for at in fresh)
                 continue
             if outcome == Outcome.FILTERED:
                 self._resolve_filtered(subscription, queue, fresh)
                 continue
             for at in fresh:
-                dead, entry = outcome == Outcome.DEAD, entries[at]
+                dead, entry = outcome in LETTERS, entries[at]
                 if dead and held[at][0]:
                     entry = entry._replace(attempt=max(1, entry.attempt) + held[at][0] - 1)
                 self._retry(subscription, entry, retry_due_ms, batch.header.store_ms, is_dead=dead)
         return counts
+
+    def _see_resolved(
+        self, reads: Subscription, outcome: int, place: tuple[int, int], store_ms: int
+    ) -> None:
+        entry, topic = self.queues[place[0]][place[1]], self.topics[reads.topic_id]
+        fault = expiry_fault(outcome, topic, entry, self.metas.get(entry.sequence, b""), store_ms)
+        assert not fault, f"message {entry.sequence}: {fault}"
 
     def _check_turns(self, subscription: Subscription, queue: int, ended: list[int]) -> None:
         """An ordered group ends, or gives back, nothing behind an unfinished one of its key."""

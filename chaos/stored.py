@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chaos.history import Entry, Kept, Stored, serial_of
-from chaos.log_model import Log, LogModel
+from chaos.log_model import LogModel
+from chaos.log_parts.entries import Log
 from hourwheel.formats.record_batch import Kind, RecordBatch, unpack_header
 
 _SHARD: Final = "shard-0"

@@ -106,6 +106,8 @@ class DeadLetterReason(IntEnum):
     operator gave it up, or the settings were changed since."""
     ATTEMPTS_USED_UP = 1
     """It has as many attempts as the group's settings allow, or more."""
+    EXPIRED = 2
+    """It expired before the group got it."""
 
 
 class EventKind(IntEnum):
@@ -134,3 +136,5 @@ class EventKind(IntEnum):
     """An ordered group gave it back, or the lease ended: it keeps its place, and waits there."""
     FREED = 13
     """An operator lets the ordered group have it again."""
+    EXPIRED = 14
+    """It expired before the group got it."""

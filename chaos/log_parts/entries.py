@@ -1,11 +1,20 @@
 """Messages and requests as the naive reading of a log (`chaos.log_model`) knows them."""
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, Protocol
 
-from hourwheel.formats.record_batch import Outcome
+from hourwheel.formats.record_batch import Outcome, RecordBatch
 
 IN_PLACE: Final = frozenset({Outcome.HELD, Outcome.FREED})
 """Outcomes of RESOLVE that resolve nothing."""
+
+
+class Log(Protocol):
+    """What can be read batch by batch."""
+
+    def scan(self, from_: Any, to: Any) -> Iterator[RecordBatch]:
+        """The batches of a range of offsets."""
+        ...
 
 
 class Entry(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.group_limits import limit
+from hourwheel.cli.group_limits import limit, set_expired
 from hourwheel.cli.group_positions import set_order, set_start, skip, unblock
 from hourwheel.cli.lookup import history_facts, list_by_key
 from hourwheel.cli.options import (
@@ -366,6 +366,7 @@ def update_group(
 
 groups.command("subscribe")(subscribe)
 groups.command("limit")(limit)
+groups.command("expired")(set_expired)
 groups.command("start")(set_start)
 groups.command("order")(set_order)
 groups.command("unblock")(unblock)
@@ -480,6 +481,7 @@ def _dead_letters(found: MessageDescription) -> dict[str, str]:
     """For people: a line for each group, and that there may be more."""
     why = {
         DeadLetterReason.ATTEMPTS_USED_UP: "its attempts are used up",
+        DeadLetterReason.EXPIRED: "it expired before the group got it",
         DeadLetterReason.UNKNOWN: "rejected, or given up before its attempts were used up, as they"
         " are set now",
     }

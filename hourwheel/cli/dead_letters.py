@@ -28,6 +28,7 @@ _Group = Annotated[str, typer.Argument(help="The consumer group.")]
 _Topic = Annotated[str, typer.Option("--topic", help="Only those published to this topic.")]
 _REASONS = {
     DeadLetterReason.ATTEMPTS_USED_UP: "its attempts are used up",
+    DeadLetterReason.EXPIRED: "it expired before the group got it",
     DeadLetterReason.UNKNOWN: "rejected, or given up before its attempts were used up, as they are"
     " set now",
 }

@@ -1,5 +1,6 @@
-"""`hourwheel groups limit`: how much a group's consumers get."""
+"""`hourwheel groups limit` and `expired`: what a group's consumers get, and what they do not."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -49,5 +50,32 @@ def limit(
             "per_second_max": changed.per_second_max,
         }
         output.facts("group", facts)
+
+    run_with_admin(output, server, command)
+
+
+class ExpiredChoice(StrEnum):
+    """What becomes of what a group does not get in time."""
+
+    KEEP = "keep"
+    DROP = "drop"
+
+
+def set_expired(
+    group: Annotated[str, typer.Argument(help="The consumer group.")],
+    choice: Annotated[
+        ExpiredChoice,
+        typer.Argument(help="keep: it becomes a dead letter of the group. drop: it is gone."),
+    ],
+    *,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Say what becomes of messages that expire before the group gets them."""
+    output = Output(is_json=is_json)
+
+    async def command(admin: AsyncAdmin) -> None:
+        changed = await admin.update_group(group, keeps_expired=choice is ExpiredChoice.KEEP)
+        output.facts("group", {"name": changed.name, "keeps_expired": changed.keeps_expired})
 
     run_with_admin(output, server, command)

@@ -105,6 +105,17 @@ def publish(
         ),
     ] = FileFormat.LINES,
     *,
+    expires: Annotated[
+        When | None,
+        typer.Option(
+            "--expires",
+            parser=when_option,
+            metavar="WHEN",
+            help="No group gets it from then on: 90s, 1h30m, 3d after it is due, or an instant "
+            "with its zone.",
+            show_default="never",
+        ),
+    ] = None,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
@@ -123,6 +134,8 @@ def publish(
         dedup_key=dedup_key,
         if_pending=None if if_pending is None else IfPending[if_pending.upper()],
         ordering_key=ordering_key,
+        expires_ms=None if expires is None else expires.due_ms,
+        expire_after_ms=None if expires is None else expires.delay_ms,
     )
     if bool(dedup_key) != (if_pending is not None) or (dedup_key and file is not None):
         raise typer.BadParameter("--dedup-key and --if-pending go together, and with a BODY")
@@ -152,6 +165,8 @@ def _like(template: Message, body: bytes) -> Message:
         dedup_key=template.dedup_key,
         if_pending=template.if_pending,
         ordering_key=template.ordering_key,
+        expires_ms=template.expires_ms,
+        expire_after_ms=template.expire_after_ms,
     )
 
 

@@ -8,7 +8,7 @@ delays or all have instants: a batch says which by one flag.
 from array import array
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from struct import Struct
 from typing import Any, Final, TypeAlias
@@ -21,8 +21,9 @@ from hourwheel.client.message import Message
 from hourwheel.crc32c import crc32c
 from hourwheel.formats import meta as metas
 from hourwheel.formats import record_batch
+from hourwheel.formats.batch_columns import say_expiry
 from hourwheel.formats.dedup_key import NO_DEDUP_KEY, DedupKey, make_dedup_key
-from hourwheel.formats.meta import EncodedMeta, MessageMeta
+from hourwheel.formats.meta import EncodedMeta, MessageMeta, expires_field
 from hourwheel.formats.record_batch import HEADER_BYTES, I64
 from hourwheel.formats.tag_gene import (
     DEFAULT_SPEC,
@@ -53,11 +54,13 @@ class Columns:
     due_ms: Times | None = None
     """Instants in milliseconds since the Unix epoch."""
     metas: Seq[MessageMeta] | None = None
+    expires_ms: Times | None = None
+    """Instants in epoch milliseconds after which no group gets them; 0: never."""
 
 
-Form: TypeAlias = tuple[bool, bool]
-"""Whether messages have delays, and whether any has a dedup key."""
-FORMS: Final = tuple(product((False, True), repeat=2))
+Form: TypeAlias = tuple[bool, bool, bool]
+"""Whether messages have delays, whether any has a dedup key, and whether any expires."""
+FORMS: Final = tuple(product((False, True), repeat=3))
 
 
 @dataclass(slots=True)
@@ -77,6 +80,8 @@ class Draft:
     """Bytes of the largest message's meta and body."""
     dedup: list[DedupKey] | None = None
     """None: no message has a dedup key."""
+    does_expire: bool = False
+    """Some message has an expiry."""
     count: int = field(init=False)
     """How many messages."""
     batch_bytes: int = field(init=False)
@@ -86,9 +91,9 @@ class Draft:
     def form(self) -> Form:
         """What all drafts of a batch have in common.
 
-        Dedup keys ask more of a node and of who publishes: what has none is not refused with them.
+        Dedup keys and expiries ask more of a node: what has none is not refused with them.
         """
-        return self.is_relative, self.dedup is not None
+        return self.is_relative, self.dedup is not None, self.does_expire
 
     def __post_init__(self) -> None:
         """Derive what is asked for again and again."""
@@ -109,7 +114,9 @@ def draft_one(message: Message) -> Draft:
     encoded = [_encode_meta(message)] if _has_meta(message) else None
     size = len(body) + (len(encoded[0].raw) if encoded else 0)
     times = np.array((time_ms or 0,), np.int64)
-    return Draft([body], times, due_ms is None, encoded, size, size, _dedup_keys((message,)))
+    does_expire = encoded is not None and bool(expires_field(encoded[0].raw))
+    dedup = _dedup_keys((message,))
+    return Draft([body], times, due_ms is None, encoded, size, size, dedup, does_expire)
 
 
 def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None]]:
@@ -164,6 +171,8 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
         or message.client_message_id
         or message.content_type
         or message.ordering_key
+        or message.expires_ms is not None
+        or message.expire_after_ms is not None
     ]
     encoded: list[EncodedMeta] | None = None
     if with_meta:
@@ -174,6 +183,10 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
     draft = _checked(bodies, _time_column(times_ms), encoded, is_relative=is_relative)
     draft.dedup = _dedup_keys(messages)
     return draft
+
+
+def _say_expiry(encoded: list[EncodedMeta] | None) -> bool:
+    return encoded is not None and say_expiry([each.raw for each in encoded])
 
 
 def _dedup_keys(messages: Seq[Message]) -> list[DedupKey] | None:
@@ -190,6 +203,8 @@ def _has_meta(message: Message) -> bool:
         or message.client_message_id
         or message.content_type
         or message.ordering_key
+        or message.expires_ms is not None
+        or message.expire_after_ms is not None
     )
 
 
@@ -205,6 +220,7 @@ def _encode_meta(message: Message) -> EncodedMeta:
         message.client_message_id,
         message.content_type,
         message.ordering_key,
+        message.expiry,
     )
 
 
@@ -237,10 +253,39 @@ def draft_columns(columns: Columns) -> Draft:
         raise errors.InvalidDueTime("there are both delays and instants")
     given = columns.delay_ms if columns.due_ms is None else columns.due_ms
     times_ms = np.zeros(len(bodies), np.int64) if given is None else _time_column(given)
-    encoded = None if columns.metas is None else list(map(metas.encode, columns.metas))
+    every = columns.metas
+    if columns.expires_ms is not None:
+        every = _with_expiry(columns.expires_ms, every, len(bodies))
+    encoded = None if every is None else list(map(metas.encode, every))
     if len(times_ms) != len(bodies) or (encoded is not None and len(encoded) != len(bodies)):
         raise errors.InvalidArgument("the columns are not equally long")
+    if columns.expires_ms is not None and columns.due_ms is not None:
+        _check_expiries(_time_column(columns.expires_ms), times_ms)
     return _checked(bodies, times_ms, encoded, is_relative=columns.due_ms is None)
+
+
+def _with_expiry(
+    expires_ms: Times, given: Seq[MessageMeta] | None, count: int
+) -> list[MessageMeta]:
+    """The metas, each with its expiry."""
+    column = _time_column(expires_ms)
+    if len(column) != count or (given is not None and len(given) != count):
+        raise errors.InvalidArgument("the columns are not equally long")
+    _check_range(column)
+    each = [metas.NO_META] * count if given is None else given
+    return [
+        replace(meta, expires_ms=at) if at else meta
+        for meta, at in zip(each, column.tolist(), strict=True)
+    ]
+
+
+def _check_expiries(expires_ms: I64, due_ms: I64) -> None:
+    wrong = (expires_ms > 0) & (expires_ms <= due_ms)
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise errors.InvalidDueTime(
+            f"message {index} expires before it is due, or as it falls due", index=index
+        )
 
 
 def _checked(
@@ -268,7 +313,8 @@ def _checked(
         meta_sizes = [len(each.raw) for each in encoded]
         total += sum(meta_sizes)
         largest = max(map(sum, zip(sizes, meta_sizes, strict=True)), default=0)
-    return Draft(bodies, times_ms, is_relative, encoded, total, largest)
+    does_expire = _say_expiry(encoded)
+    return Draft(bodies, times_ms, is_relative, encoded, total, largest, does_expire=does_expire)
 
 
 def _check_range(times_ms: I64) -> None:
@@ -305,6 +351,7 @@ def cut(draft: Draft, *, messages_max: int, bytes_max: int) -> Iterator[Draft]:
             blob_bytes,
             draft.largest_bytes,
             None if draft.dedup is None else draft.dedup[first : first + step],
+            draft.does_expire,
         )
 
 
@@ -329,6 +376,7 @@ def join(drafts: Seq[Draft]) -> Draft:
         sum(draft.blob_bytes for draft in drafts),
         max(draft.largest_bytes for draft in drafts),
         dedup,
+        any(draft.does_expire for draft in drafts),
     )
 
 

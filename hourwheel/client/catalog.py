@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypedDict
 
-from hourwheel.client.groups.positions import order_of, set_order, set_start, start_of
+from hourwheel.client.groups.positions import (
+    order_of,
+    set_keeps_expired,
+    set_order,
+    set_start,
+    start_of,
+)
 from hourwheel.delay_levels import RetryPreset
 from hourwheel.errors import InvalidArgument
 from hourwheel.filter_language.text import FilterExpression
@@ -105,6 +111,8 @@ class GroupInfo:
     """How many they get in a second, all together; 0: any number."""
     order: str = "none"
     """Whether it gets messages of one ordering key one by one: "none", "block" or "dead-letter"."""
+    keeps_expired: bool = False
+    """Messages that expire before it gets them become its dead letters; else they are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +177,8 @@ class GroupChanges(TypedDict, total=False):
     order: str | None
     """"none", or one by one for each ordering key: "block" and "dead-letter" say what becomes of a
     message that has used up its attempts."""
+    keeps_expired: bool | None
+    """Whether messages that expire before it gets them become its dead letters."""
 
 
 _KEPT: Final = ("retry_jitter_percent", "in_flight_max", "per_second_max")
@@ -192,6 +202,7 @@ def group_settings(changes: GroupChanges) -> admin_pb2.GroupSettings:
         if values.get(name, 0) is None:
             del values[name]
     set_order(settings, values.pop("order", None))
+    set_keeps_expired(settings, values.pop("keeps_expired", None))
     for name, given in values.items():
         check_count(given, name)
         setattr(settings, name, given)
@@ -247,4 +258,5 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
         settings.in_flight_max,
         settings.per_second_max,
         order_of(settings),
+        settings.keeps_expired,
     )

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.client.expiry import NEVER, expires_of
 from hourwheel.crc32c import crc32c
 from hourwheel.delay_levels import level_to_ms
 from hourwheel.formats import meta as metas
@@ -37,10 +38,14 @@ class Message:
     seconds by mistake. `delay`, `delay_level` and `due` are other ways to write these two. Limits:
     `hourwheel.limits`.
 
+    No group is given it after it expires: at the instant `expires_ms`, or `expire_after_ms` after
+    it fell due; never without either. What was leased by then may still be acknowledged. `expires`
+    is another way to write these two.
+
     Raises:
-        InvalidDueTime: `delay`, `delay_level` or `due` is no such thing, or given beside `delay_ms`
-            or `due_ms`; or `due` has no time zone. What is wrong with the other fields, publishing
-            says.
+        InvalidDueTime: `delay`, `delay_level`, `due` or `expires` is no such thing, or given beside
+            what it is another way to write; or an instant has no time zone. What is wrong with the
+            other fields, publishing says.
     """
 
     body: bytes
@@ -66,15 +71,26 @@ class Message:
     ordering_key: str = field(default="", kw_only=True)
     """Ordered groups get the messages of a topic that have one such key one by one, in the order of
     their release. It also chooses the queue, instead of the first of `keys`."""
+    expires_ms: int | None = field(default=None, kw_only=True)
+    """Instant in epoch milliseconds, later than the due time; it stays where the message is moved.
+    Not together with `expire_after_ms`."""
+    expire_after_ms: int | None = field(default=None, kw_only=True)
+    """From 1 on: so many milliseconds after the due time that it is published with."""
     delay: InitVar[timedelta | None] = field(default=None, kw_only=True)
     """As `delay_ms`, rounded up to milliseconds."""
     due: InitVar[datetime | None] = field(default=None, kw_only=True)
     """As `due_ms`: an instant with a time zone, rounded up to milliseconds."""
     delay_level: InitVar[int | None] = field(default=None, kw_only=True)
     """As `delay_ms`, by RocketMQ's levels: 1 (1 s) to 18 (2 h)."""
+    expires: InitVar[datetime | timedelta | None] = field(default=None, kw_only=True)
+    """As `expires_ms`, an instant with a time zone; or as `expire_after_ms`, a length of time."""
 
     def __post_init__(
-        self, delay: timedelta | None, due: datetime | None, delay_level: int | None
+        self,
+        delay: timedelta | None,
+        due: datetime | None,
+        delay_level: int | None,
+        expires: datetime | timedelta | None,
     ) -> None:
         """Turn what was given as Python has it into milliseconds."""
         if delay_level is not None:
@@ -89,6 +105,20 @@ class Message:
             if self.due_ms is not None:
                 raise errors.InvalidDueTime("a message has both due and due_ms")
             self.due_ms = instant_to_ms(due)
+        if expires is not None:
+            if self.expires_ms is not None or self.expire_after_ms is not None:
+                raise errors.InvalidDueTime("a message has both expires and another expiry")
+            if isinstance(expires, timedelta):
+                self.expire_after_ms = duration_to_ms(expires)
+            else:
+                self.expires_ms = instant_to_ms(expires)
+
+    @property
+    def expiry(self) -> int:
+        """The expiry as metadata has it. Raises as `hourwheel.client.expiry.expires_of`."""
+        if self.expires_ms is None and self.expire_after_ms is None:
+            return NEVER
+        return expires_of(self.due_ms, self.delay_ms, self.expires_ms, self.expire_after_ms)
 
     def meta(self) -> MessageMeta:
         """The metadata as one value.
@@ -96,6 +126,7 @@ class Message:
         Raises:
             InvalidArgument: `tags` or `keys` is a text where a list of texts belongs, or
                 `properties` is no mapping.
+            InvalidDueTime: the expiry is none.
         """
         if isinstance(self.tags, str) or isinstance(self.keys, str):
             raise errors.InvalidArgument("tags and keys are lists of texts, not one text")
@@ -108,6 +139,7 @@ class Message:
             self.client_message_id,
             self.content_type,
             self.ordering_key,
+            self.expiry,
         )
 
 
@@ -373,6 +405,11 @@ class ReceivedMessage:
     def ordering_key(self) -> str:
         """Its ordering key; empty without one."""
         return self.meta.ordering_key
+
+    @property
+    def expires_ms(self) -> int | None:
+        """When it expires, in milliseconds since the Unix epoch; None: never."""
+        return metas.expiry_of(self.meta.expires_ms, self.store_ms) or None
 
     def __repr__(self) -> str:
         """Its id and attempt; not its body, which may be large or secret."""

@@ -1,12 +1,20 @@
 """Columns of a PUBLISH batch as it is built (hourwheel/formats/record_batch.py)."""
 
 from collections.abc import Sequence as Seq
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.crc32c import crc32c
+from hourwheel.formats.meta import EXPIRES_BYTES, EXPIRES_KEY
+
+_EXPIRES_FIRST: Final = bytes((EXPIRES_KEY,))
+
+
+def pad8(size: int) -> int:
+    """`size` rounded up to a multiple of 8."""
+    return (size + 7) & ~7
 
 
 def blobs_of(
@@ -25,3 +33,33 @@ def blobs_of(
 def wide_column(column: Seq[int] | NDArray[np.uint64] | None, count: int) -> bytes:
     """A column of u64; zeros where it is not given."""
     return bytes(8 * count) if column is None else np.asarray(column, "<u8").tobytes()
+
+
+def say_expiry(metas: Seq[bytes]) -> bool:
+    """Whether any of n encoded metas says when its message expires."""
+    return _EXPIRES_FIRST in {meta[:1] for meta in metas}
+
+
+def expires_column(
+    blobs: bytes | bytearray | memoryview,
+    starts: NDArray[np.int64],
+    meta_lens: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """int64[n]: `MessageMeta.expires_ms` of n metas that begin at `starts` in `blobs`; else 0."""
+    found = np.zeros(len(starts), np.int64)
+    content = np.frombuffer(blobs, np.uint8)
+    rows = np.flatnonzero(meta_lens >= EXPIRES_BYTES)
+    rows = rows[content[starts[rows]] == EXPIRES_KEY]
+    if len(rows):
+        places = starts[rows, np.newaxis] + np.arange(1, EXPIRES_BYTES)
+        found[rows] = content[places].view("<i8")[:, 0]
+    return found
+
+
+def expires_of(
+    blobs: memoryview, meta_len: NDArray[np.uint32], body_len: NDArray[np.uint32]
+) -> NDArray[np.int64]:
+    """int64[n]: `MessageMeta.expires_ms` of the messages that `blobs` are of; see there."""
+    lengths = meta_len.astype(np.int64)
+    sizes = lengths + body_len
+    return expires_column(blobs, np.cumsum(sizes) - sizes, lengths)

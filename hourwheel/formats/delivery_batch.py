@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.record_batch import pad8
+from hourwheel.formats.batch_columns import pad8
 
 MAGIC: Final = int.from_bytes(b"HWDB", "little")
 VERSION: Final = 1

@@ -9,12 +9,14 @@ can be cached; tests hold the bytes equal to protobuf's own. Equal metadata give
 from collections.abc import Sized
 from dataclasses import dataclass
 from functools import lru_cache
+from struct import Struct
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
 from hourwheel.formats.tag_gene import key_hash, sparse_gene
+from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import meta_pb2
 
 CLIENT_MESSAGE_ID_BYTES_MAX: Final = 255
@@ -32,6 +34,11 @@ _PROPERTY_KEY: Final = b"\x1a"
 _CLIENT_ID_KEY: Final = b"\x22"
 _CONTENT_TYPE_KEY: Final = b"\x2a"
 _ORDERING_KEY_KEY: Final = b"\x32"
+_EXPIRES: Final = Struct("<Bq")
+EXPIRES_KEY: Final = 0x39
+"""First byte of each meta that says when its message expires, and of no other: the field stands
+before all others, so that nobody need walk through them. The next eight bytes are its value."""
+EXPIRES_BYTES: Final = _EXPIRES.size
 _NAME_KEY: Final = b"\x0a"
 _VALUE_KEY: Final = b"\x12"
 _ONE_BYTE_LENGTH: Final = 0x80
@@ -56,6 +63,9 @@ class MessageMeta:
     """How the body is encoded, such as "application/json"."""
     ordering_key: str = ""
     """Ordered groups get messages of one such key one by one, in order. It chooses the queue."""
+    expires_ms: int = 0
+    """From which instant on no group is given it; negative: minus milliseconds after it was stored;
+    0: never. See `expiry_of`."""
 
 
 NO_META: Final = MessageMeta()
@@ -86,7 +96,24 @@ def encode(meta: MessageMeta) -> EncodedMeta:
         meta.client_message_id,
         meta.content_type,
         meta.ordering_key,
+        meta.expires_ms,
     )
+
+
+def expiry_of(expires_ms: int, store_ms: int) -> int:
+    """The instant in epoch milliseconds that `MessageMeta.expires_ms` means; 0: never.
+
+    `store_ms`: when the message was accepted.
+    """
+    return expires_ms if expires_ms >= 0 else store_ms - expires_ms
+
+
+def expires_field(raw: bytes | memoryview) -> int:
+    """`MessageMeta.expires_ms` of an encoded meta; 0 without one."""
+    if len(raw) < EXPIRES_BYTES or raw[0] != EXPIRES_KEY:
+        return 0
+    expires_ms: int = _EXPIRES.unpack_from(raw)[1]
+    return expires_ms
 
 
 def encode_fields(
@@ -96,6 +123,7 @@ def encode_fields(
     client_message_id: str,
     content_type: str,
     ordering_key: str = "",
+    expires_ms: int = 0,
 ) -> EncodedMeta:
     """Check metadata against the limits and encode it; what repeats is encoded once.
 
@@ -104,11 +132,25 @@ def encode_fields(
     Raises:
         MessageTooLarge: more items or bytes than a limit allows; `params` names it.
         InvalidArgument: an empty or unprintable tag, key or name; a name that is there twice.
+        InvalidDueTime: an expiry that is out of range.
     """
+    if expires_ms:
+        rest = encode_fields(tags, keys, properties, client_message_id, content_type, ordering_key)
+        raw = _expires_part(expires_ms) + rest.raw
+        _check_size(len(raw))
+        return rest._replace(raw=raw)
     if keys or client_message_id or ordering_key:
         # Likely the only one of its kind: it would push out the others.
         return _encode(tags, keys, properties, client_message_id, content_type, ordering_key)
     return _encode_cached(tags, keys, properties, client_message_id, content_type)
+
+
+def _expires_part(expires_ms: int) -> bytes:
+    if not -DUE_MS_MAX <= expires_ms <= DUE_MS_MAX:
+        raise errors.InvalidDueTime(
+            f"an expiry of {expires_ms} ms is out of range", due_ms_max=DUE_MS_MAX
+        )
+    return _EXPIRES.pack(EXPIRES_KEY, expires_ms)
 
 
 def from_wire(message: meta_pb2.MessageMeta) -> EncodedMeta:
@@ -150,6 +192,7 @@ def _from_protobuf(message: meta_pb2.MessageMeta) -> MessageMeta:
         message.client_message_id,
         message.content_type,
         message.ordering_key,
+        message.expires_ms,
     )
 
 

@@ -38,6 +38,7 @@ A batch is a fixed header, columns, then blobs, little-endian, padded to 8 bytes
     other kinds, n rows: payload columns are n rows of the kind's dtype below (or none), blobs are
     the kind's protobuf message (or none).
 
+With the flag EXPIRY some messages expire: their metas begin with the instant (`formats.meta`).
 With the flag TRANSACTION a PUBLISH batch is the commit of a transaction, and `producer_id` the
 offset of the PREPARE record that has its messages.
 
@@ -61,7 +62,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.batch_columns import blobs_of, wide_column
+from hourwheel.formats.batch_columns import blobs_of, pad8, say_expiry, wide_column
 from hourwheel.formats.dedup_key import DedupColumns, DedupKey, pack_dedup_keys
 
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
@@ -105,12 +106,15 @@ class Flag(IntFlag):
     """Of recurrences, with PER_MESSAGE_PRODUCER: its columns are version and index of each."""
     DEDUP_KEYS = 16
     """Some have a dedup key: of one topic and key one message is pending."""
+    EXPIRY = 32
+    """Some expire: their metas say when (`formats.meta`)."""
 
 
 TRANSACTION_FLAG: Final = int(Flag.TRANSACTION)
 """The messages of a transaction: `producer_id` is the offset of its PREPARE. A plain number."""
 _PER_MESSAGE: Final = int(Flag.PER_MESSAGE_PRODUCER)
 _DEDUP: Final = int(Flag.DEDUP_KEYS)
+EXPIRY_FLAG: Final = int(Flag.EXPIRY)
 _DEDUP_BYTES: Final = 17
 """As a plain number: arithmetic on an IntFlag is a hundred times slower."""
 
@@ -131,6 +135,10 @@ class Outcome(IntEnum):
     """Not resolved: given back by an ordered group, each stays where it stands and waits there."""
     FREED = 8
     """Not resolved: what HELD said of them is over, as if they had never been delivered."""
+    EXPIRED = 9
+    """They have expired, and were not leased by then: dropped."""
+    EXPIRED_LETTER = 10
+    """The same, and they become dead letters."""
 
 
 DISPATCH_ROW: Final = np.dtype(
@@ -230,11 +238,6 @@ class Stamp(NamedTuple):
     store_ms: int
     flushed_end_offset: int
     epoch: int
-
-
-def pad8(size: int) -> int:
-    """`size` rounded up to a multiple of 8."""
-    return (size + 7) & ~7
 
 
 def unpack_header(buffer: Buffer, at: int = 0) -> Header:
@@ -508,6 +511,8 @@ def build_publish(
         flags |= Flag.OCCURRENCES
     if dedup is not None:
         flags |= Flag.DEDUP_KEYS
+    if metas is not None and say_expiry(metas):
+        flags |= Flag.EXPIRY
     return _assemble(
         Kind.PUBLISH,
         flags,

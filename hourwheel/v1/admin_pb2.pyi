@@ -110,7 +110,7 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[Topic, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ...) -> None: ...
 
 class GroupSettings(_message.Message):
-    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "retry_delays", "retry_jitter_percent", "start_at", "start_ms", "in_flight_max", "per_second_max", "order")
+    __slots__ = ("attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "retry_delays", "retry_jitter_percent", "start_at", "start_ms", "in_flight_max", "per_second_max", "order", "keeps_expired")
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_MS_FIELD_NUMBER: _ClassVar[int]
     RETRY_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class GroupSettings(_message.Message):
     IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
     PER_SECOND_MAX_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     attempts_max: int
     invisible_ms: int
     retry_delay_ms: int
@@ -133,7 +134,8 @@ class GroupSettings(_message.Message):
     in_flight_max: int
     per_second_max: int
     order: _groups_pb2.GroupOrder
-    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., retry_delays: _Optional[_Union[_groups_pb2.RetryDelays, _Mapping]] = ..., retry_jitter_percent: _Optional[int] = ..., start_at: _Optional[_Union[_groups_pb2.StartAt, str]] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[_Union[_groups_pb2.GroupOrder, str]] = ...) -> None: ...
+    keeps_expired: bool
+    def __init__(self, attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., retry_delays: _Optional[_Union[_groups_pb2.RetryDelays, _Mapping]] = ..., retry_jitter_percent: _Optional[int] = ..., start_at: _Optional[_Union[_groups_pb2.StartAt, str]] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[_Union[_groups_pb2.GroupOrder, str]] = ..., keeps_expired: bool = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("name", "settings", "lags", "subscriptions", "description", "is_paused", "version")

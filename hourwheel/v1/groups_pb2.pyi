@@ -38,6 +38,7 @@ class DeadLetterReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     DEAD_LETTER_REASON_UNSPECIFIED: _ClassVar[DeadLetterReason]
     DEAD_LETTER_REASON_ATTEMPTS_USED_UP: _ClassVar[DeadLetterReason]
+    DEAD_LETTER_REASON_EXPIRED: _ClassVar[DeadLetterReason]
 RETRY_PRESET_UNSPECIFIED: RetryPreset
 RETRY_PRESET_ROCKETMQ: RetryPreset
 START_AT_UNSPECIFIED: StartAt
@@ -53,6 +54,7 @@ UNBLOCK_ACTION_RETRY: UnblockAction
 UNBLOCK_ACTION_DEAD_LETTER: UnblockAction
 DEAD_LETTER_REASON_UNSPECIFIED: DeadLetterReason
 DEAD_LETTER_REASON_ATTEMPTS_USED_UP: DeadLetterReason
+DEAD_LETTER_REASON_EXPIRED: DeadLetterReason
 
 class RetryDelays(_message.Message):
     __slots__ = ("delays_ms", "preset")

@@ -7,20 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MessageMeta(_message.Message):
-    __slots__ = ("tags", "keys", "properties", "client_message_id", "content_type", "ordering_key")
+    __slots__ = ("tags", "keys", "properties", "client_message_id", "content_type", "ordering_key", "expires_ms")
     TAGS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     CLIENT_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     ORDERING_KEY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
     tags: _containers.RepeatedScalarFieldContainer[str]
     keys: _containers.RepeatedScalarFieldContainer[str]
     properties: _containers.RepeatedCompositeFieldContainer[Property]
     client_message_id: str
     content_type: str
     ordering_key: str
-    def __init__(self, tags: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Property, _Mapping]]] = ..., client_message_id: _Optional[str] = ..., content_type: _Optional[str] = ..., ordering_key: _Optional[str] = ...) -> None: ...
+    expires_ms: int
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Property, _Mapping]]] = ..., client_message_id: _Optional[str] = ..., content_type: _Optional[str] = ..., ordering_key: _Optional[str] = ..., expires_ms: _Optional[int] = ...) -> None: ...
 
 class Property(_message.Message):
     __slots__ = ("name", "value")

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c_each, split
+from hourwheel.formats.batch_columns import expires_of
+from hourwheel.formats.meta import expires_field
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.formats.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC, key_hash
 from hourwheel.outcomes import IfPending
-from hourwheel.types import SEQUENCE_MAX
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.config.model import LimitsSection
 from timewheel.levels import DAY_MS
 
-_CLIENT_FLAGS: Final = int(Flag.RELATIVE_DUE) | int(Flag.DEDUP_KEYS)
+_CLIENT_FLAGS: Final = int(Flag.RELATIVE_DUE) | int(Flag.DEDUP_KEYS) | int(Flag.EXPIRY)
 """As a plain number: "~" of a Flag would drop unknown bits."""
 _GENES: Final = (GENE_NONE, GENE_SPARSE)
 _KEYS_FIELD: Final = 0x12
@@ -66,6 +68,8 @@ def check_batch(raw: bytes, allowed: LimitsSection, *, now_ms: int, horizon_ms: 
     _check_due_times(batch, now_ms, horizon_ms)
     _check_dedup_keys(batch)
     _check_messages(batch, raw, allowed)
+    if header.flags & Flag.EXPIRY:
+        _check_expiries(batch)
     return batch
 
 
@@ -159,20 +163,21 @@ def _check_messages(batch: RecordBatch, raw: bytes, allowed: LimitsSection) -> N
         raise errors.InvalidBatch(f"message {index} fails its CRC32C", index=index)
     if meta_len.any():
         starts = np.cumsum(lengths) - lengths + batch.blob_offset
-        _check_metas(raw, starts, meta_len, batch.key_hash)
+        _check_metas(raw, starts, meta_len, batch)
 
 
 def _check_metas(
     raw: bytes,
     starts: NDArray[np.int64],
     meta_len: NDArray[np.uint32],
-    key_hashes: NDArray[np.uint64],
+    batch: RecordBatch,
 ) -> None:
     """Each meta can be read, and has no more parts than it may; equal ones are read once.
 
     Ordering keys choose the queue: else messages of one key would be in several, in no order.
     """
     hash_of: dict[bytes, int] = {}
+    may_expire = bool(batch.header.flags & Flag.EXPIRY)
     to_read = np.flatnonzero(~_are_one_short_key(raw, starts, meta_len)).tolist()
     begins, ends = starts.tolist(), (starts + meta_len).tolist()
     metas = {raw[begins[index] : ends[index]]: index for index in to_read}
@@ -196,6 +201,12 @@ def _check_metas(
                 raise errors.InvalidBatch(
                     f"message {index}: a key has 1 to {limits.KEY_BYTES_MAX} bytes", index=index
                 )
+        if message.expires_ms != (expires_field(meta) if may_expire else 0):
+            raise errors.InvalidBatch(
+                f"message {index}: expires_ms stands first in the metadata, and the batch's flags"
+                " say so",
+                index=index,
+            )
         if message.ordering_key:
             ordering_key = message.ordering_key.encode()
             if len(ordering_key) > limits.KEY_BYTES_MAX:
@@ -206,11 +217,44 @@ def _check_metas(
             hash_of[meta] = key_hash(ordering_key)
     if not hash_of:
         return
-    for index, found in zip(to_read, key_hashes[to_read].tolist(), strict=True):
+    for index, found in zip(to_read, batch.key_hash[to_read].tolist(), strict=True):
         if hash_of.get(raw[begins[index] : ends[index]], found) != found:
             raise errors.InvalidBatch(
                 f"message {index}: its key hash is not that of its ordering key", index=index
             )
+
+
+def _check_expiries(batch: RecordBatch) -> None:
+    """None expires before it is due, or as it falls due, as far as both are said in one way."""
+    expires = expires_of(batch.blobs, batch.meta_len, batch.body_len)
+    if int(np.abs(expires).max()) > DUE_MS_MAX or int(expires.min()) < -DUE_MS_MAX:
+        raise errors.InvalidDueTime("an expiry is out of range", due_ms_max=DUE_MS_MAX)
+    due, is_relative = batch.due_ms, bool(batch.header.flags & Flag.RELATIVE_DUE)
+    wrong = (expires < 0) & (-expires <= due) if is_relative else (expires > 0) & (expires <= due)
+    if wrong.any():
+        index = int(np.argmax(wrong))
+        raise expires_too_early(f"message {index}: ", int(expires[index]), int(due[index]))
+
+
+def expires_too_early(which: str, expires_ms: int, time_ms: int) -> errors.InvalidDueTime:
+    """The error for an expiry that is not later than the due time; `which` message begins it."""
+    return errors.InvalidDueTime(
+        f"{which}it expires before it is due, or as it falls due: no group would ever get it",
+        expires_ms=expires_ms,
+        due_ms=time_ms,
+    )
+
+
+def check_expiry(kind: str | None, time_ms: int, expires_ms: int) -> None:
+    """The same of one message, whose due time is said as "delay_ms", "due_ms" or not at all.
+
+    Raises:
+        InvalidDueTime: it is.
+    """
+    if kind == "due_ms" and 0 < expires_ms <= time_ms:
+        raise expires_too_early("", expires_ms, time_ms)
+    if kind == "delay_ms" and 0 < -expires_ms <= time_ms:
+        raise expires_too_early("", expires_ms, time_ms)
 
 
 def _are_one_short_key(

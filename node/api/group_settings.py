@@ -65,6 +65,7 @@ def group_settings(requested: wire.GroupSettings) -> GroupSettings:
         jitter_percent,
         _start_ms(requested),
         order=_ORDERS[requested.order],
+        keeps_expired=requested.keeps_expired if requested.HasField("keeps_expired") else None,
         **found,
     )
 
@@ -115,6 +116,7 @@ def settings_to_wire(group: GroupInfo) -> wire.GroupSettings:
         in_flight_max=group.in_flight_max,
         per_second_max=group.per_second_max,
         order=_ORDER_NAMES[group.order],
+        keeps_expired=group.keeps_expired,
     )
 
 

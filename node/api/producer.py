@@ -27,7 +27,7 @@ from hourwheel.v1.broker_pb2 import (
 )
 from node.access.control import AccessControl
 from node.access.permissions import REPLACE
-from node.api.batches import beyond_horizon
+from node.api.batches import beyond_horizon, check_expiry
 from node.api.calls import CallContext
 from node.api.checks import check_topic
 from node.api.quota_gate import QuotaGate
@@ -121,6 +121,9 @@ class Producer:
                 if len(body) > body_bytes_max:
                     _refuse_body(body, body_bytes_max)
                 meta = metas.from_wire(message.meta) if message.HasField("meta") else _NO_META
+                expires_ms = metas.expires_field(meta.raw)
+                if expires_ms:
+                    check_expiry(kind, requested, expires_ms)
                 raw, gene, key_hash = meta.raw, meta.tag_gene, meta.key_hash
                 if not is_default:
                     gene = gene_of(spec, meta.tags, meta.properties)

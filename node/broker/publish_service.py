@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.formats.batch_columns import say_expiry
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
 from node.broker import dedup_answers
@@ -23,6 +24,7 @@ from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
 from node.contracts.publishing import PublishedOne
 from node.shard.deduplication import Published, PublishResults
+from node.shard.views import check_expiry_level
 from storage.views.catalog_items import Topic
 
 T = TypeVar("T")
@@ -93,6 +95,8 @@ class PublishService:
             self.admit()
             if batch.header.flags & Flag.DEDUP_KEYS:
                 dedup_answers.check_room(self._shard.views, batch.header.count)
+            if batch.header.flags & Flag.EXPIRY:
+                check_expiry_level(self._shard.views)
             now_ms = self._serving.now_ms()
             due_ms = resolve_due(batch, now_ms, self.horizon_ms)
             found = self._configurator.topic_to_publish(topic, now_ms=now_ms)
@@ -125,6 +129,8 @@ class PublishService:
             self.admit()
             if batch.header.flags & Flag.DEDUP_KEYS:
                 dedup_answers.check_room(self._shard.views, batch.header.count)
+            if batch.header.flags & Flag.EXPIRY:
+                check_expiry_level(self._shard.views)
             now_ms = self._serving.now_ms()
             due_ms = resolve_due(batch, now_ms, self.horizon_ms)
             found = [self._configurator.topic_to_publish(name, now_ms=now_ms) for name, _ in topics]
@@ -220,6 +226,8 @@ class PublishService:
             self.admit()
             if incoming.dedup is not None:
                 dedup_answers.check_room(self._shard.views, len(incoming.dedup))
+            if say_expiry(incoming.metas):
+                check_expiry_level(self._shard.views)
             check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
             topic = self._configurator.topic_to_publish(incoming.topic)
             queues = queues_of_few(

@@ -11,7 +11,7 @@ from storage.views.catalog_items import Group, GroupOrder, Topic
 
 _KEPT: Final = (
     *("retry_delays_ms", "retry_jitter_percent", "start_ms"),
-    *("in_flight_max", "per_second_max", "order"),
+    *("in_flight_max", "per_second_max", "order", "keeps_expired"),
 )
 """Settings that stay as they were where they are not given."""
 

@@ -141,6 +141,7 @@ class Listing:
             group.in_flight_max,
             group.per_second_max,
             group.order,
+            group.keeps_expired,
         )
 
     def _name_of(self, subscription: Subscription) -> str:

@@ -332,6 +332,7 @@ def _group(group: GroupInfo, dead_letter_count: int) -> dict[str, Any]:
         "retry_jitter_percent": group.retry_jitter_percent,
         "in_flight_max": group.in_flight_max,
         "per_second_max": group.per_second_max,
+        "keeps_expired": group.keeps_expired,
         "dead_letters": dead_letter_count,
         "unresolved": sum(lag.unresolved_count for lag in group.lags),
         "leased": sum(lag.leased_count for lag in group.lags),

@@ -21,9 +21,9 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
-from hourwheel.outcomes import DeadLetterReason
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
+from node.consumers.dead_letters import reason_of
 from node.consumers.loop_share import LoopShare, Turns
 from node.consumers.rejections import Rejections
 from node.contracts.dead_letters import (
@@ -255,18 +255,20 @@ class DeadLetterDesk:
             attempts, meta_len = max(1, int(unit["attempt"])), int(unit["meta_len"])
             is_bad = bool(found.is_bad[ordinal])
             blob = b"" if is_bad else found.blobs[ordinal]
-            is_spent = attempts >= walk.group.attempts_max
+            rejected = self._rejections.find(walk.group.group_id, int(unit["sequence"]))
+            meta = bytes(blob[:meta_len])
+            of_reason = b"" if rejected else meta
             yield DeadLetterMessage(
                 message_id,
                 "" if topic is None else topic.name,
                 int(unit["due_ms"]),
                 attempts,
-                DeadLetterReason.ATTEMPTS_USED_UP if is_spent else DeadLetterReason.UNKNOWN,
+                reason_of(self._shard.views, walk.group, unit, of_reason),
                 int(unit["body_len"]),
-                bytes(blob[:meta_len]),
+                meta,
                 bytes(blob[meta_len:]) if with_bodies else b"",
                 is_bad,
-                self._rejections.find(walk.group.group_id, int(unit["sequence"])),
+                rejected,
             )
 
 

@@ -8,9 +8,13 @@ chunk more in a turn of the loop, up to a limit: the answer says where there wer
 import asyncio
 from typing import Final
 
+import numpy as np
+
+from hourwheel.formats.meta import expires_field, expiry_of
 from hourwheel.outcomes import DeadLetterReason
 from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from node.shard.shard import Shard
+from node.shard.views import Views
 from storage.views.catalog_items import Group
 
 QUEUE_ENTRIES_MAX: Final = 1 << 17
@@ -87,9 +91,7 @@ class DeadLetterSearch:
             unit = None if position is None else queue.read(position, 1)[0]
             await self._rest_after(looked_from - at)  # `unit` is a copy, and no view of the queue
             if unit is not None:
-                return self._info(
-                    group, int(unit["origin_topic"]), max(1, int(unit["attempt"]))
-                ), end - at
+                return self._info(group, unit), end - at
         return None, end - at
 
     async def _rest_after(self, entries: int) -> None:
@@ -99,16 +101,33 @@ class DeadLetterSearch:
             self._looked_at = 0
             await asyncio.sleep(0)
 
-    def _info(self, group: Group, topic_id: int, attempt: int) -> DeadLetterInfo:
+    def _info(self, group: Group, unit: np.void) -> DeadLetterInfo:
         """The reason is not in the log: it follows from the group's settings, as far as it can."""
-        topic = self._shard.views.catalog.find_topic_by_id(topic_id)
-        is_spent = attempt >= group.attempts_max
+        views = self._shard.views
+        topic = views.catalog.find_topic_by_id(int(unit["origin_topic"]))
+        attempt = max(1, int(unit["attempt"]))
         return DeadLetterInfo(
             group.name,
             "" if topic is None else topic.name,
             attempt,
-            DeadLetterReason.ATTEMPTS_USED_UP if is_spent else DeadLetterReason.UNKNOWN,
+            reason_of(views, group, unit, self._meta_of(unit)),
         )
+
+    def _meta_of(self, unit: np.void) -> bytes:
+        """Its metadata, where that may say why it is one; empty where it cannot be read."""
+        if int(unit["origin_topic"]) not in self._shard.views.expiring_topics:
+            return b""
+        blobs, bad = self._shard.bodies.read(np.array([unit]))
+        return b"" if bad else bytes(blobs[0][: int(unit["meta_len"])])
+
+
+def reason_of(views: Views, group: Group, unit: np.void, meta: bytes) -> DeadLetterReason:
+    """Why a message is a dead letter, as far as its attempts and its metadata tell."""
+    if max(1, int(unit["attempt"])) >= group.attempts_max:
+        return DeadLetterReason.ATTEMPTS_USED_UP
+    expires_ms = expiry_of(expires_field(meta), int(unit["store_ms"]))
+    has_expired = group.keeps_expired and 0 < expires_ms <= views.store_ms
+    return DeadLetterReason.EXPIRED if has_expired else DeadLetterReason.UNKNOWN
 
 
 def _queue_of(group: Group) -> int:

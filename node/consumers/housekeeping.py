@@ -16,7 +16,12 @@ from hourwheel.types import topic_of
 from node.catalog.serving import Serving
 from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.message_lease import Part
-from node.delivery.resolve_rows import filtered_rows, give_back_rows, unresolved_of
+from node.delivery.resolve_rows import (
+    expired_rows,
+    filtered_rows,
+    give_back_rows,
+    unresolved_of,
+)
 from node.shard.group_queue import GroupQueue
 from storage.views.catalog_items import Group
 
@@ -147,11 +152,16 @@ class Housekeeping:
         filtered_ranges = self._receiver.filtered_ranges
         due = filtered_ranges.take_due(now_ms, group_queue)
         if due:
-            rows = join_rows(
-                [filtered_rows(one.group_queue, [(one.first, one.end)]) for one in due]
-            )
+            rows = join_rows([self._rows_of(one) for one in due])
             self._append(rows, now_ms).add_done_callback(partial(self._settle, due, now_ms))
         return bool(due)
+
+    def _rows_of(self, passed: FilteredRange) -> NDArray[np.void]:
+        group_queue, ranges = passed.group_queue, [(passed.first, passed.end)]
+        if not passed.are_expired:
+            return filtered_rows(group_queue, ranges)
+        group = self._views.catalog.find_group_by_id(group_queue.group_id)
+        return expired_rows(group_queue, ranges, kept=group is not None and group.keeps_expired)
 
     def _settle(
         self, ranges: list[FilteredRange], proposed_ms: int, done: "asyncio.Future[list[int]]"
@@ -159,6 +169,9 @@ class Housekeeping:
         """A proposal was applied or refused; a new mastership has none of these ranges."""
         is_lost = not done.cancelled() and done.exception() is not None
         again_ms = proposed_ms if is_lost else None
+        if not is_lost and not done.cancelled():
+            counts = zip(ranges, done.result(), strict=True)
+            self._stats.expired += sum(count for one, count in counts if one.are_expired)
         for one in ranges:
             self._receiver.filtered_ranges.settle(one, again_ms)
         if is_lost:

@@ -25,6 +25,7 @@ from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
 from node.delivery.dead_letter_selection import CallFilter
+from node.delivery.expiry_sweep import ExpirySweep
 from node.delivery.receiver import Delivery
 from storage.views.catalog_items import Subscription
 from storage.views.unit import FEW_UNITS, copied, rows_of
@@ -51,6 +52,7 @@ class ReceiveService:
         self._check, self._guarded = serving.check, serving.guarded
         self.housekeeping = Housekeeping(serving)
         self.ack_service = AckService(serving, self.housekeeping.reads)
+        self._sweep = ExpirySweep(shard.views, self._receiver, shard.bodies)
         self._polls = Polls(serving, self.housekeeping, self._take_turn_soon, budget, on_damage)
         self._turn = asyncio.Lock()
         """Held by the call without a wait that goes on with its scan in this turn of the loop."""
@@ -200,11 +202,13 @@ class ReceiveService:
     def turn(self, touched: Iterable[int], now_ms: int) -> bool:
         """Take a turn at `now_ms`. `touched`: queues that got entries.
 
-        Serves the polls that wait, gives back what ended leases still hold, and resolves filtered
-        ranges. Returns whether anything was appended.
+        Serves the polls that wait, gives back what ended leases still hold, looks for what has
+        expired, and resolves that and filtered ranges. Returns whether anything was appended.
         """
         self._polls.turn(touched, now_ms)
         appended = self.housekeeping.end_leases(now_ms)
+        if not self._is_closing:
+            self._sweep.step(now_ms)
         return self.housekeeping.resolve_filtered(now_ms) or appended
 
     def waited_queues(self) -> list[int]:
@@ -213,7 +217,11 @@ class ReceiveService:
 
     def next_wakeup_ms(self) -> int | None:
         """When the next turn has to be: an entry opens to waiters, or a lease ends; or None."""
-        times = self._polls.next_wakeup_ms(), self.housekeeping.next_wakeup_ms()
+        times = (
+            self._polls.next_wakeup_ms(),
+            self.housekeeping.next_wakeup_ms(),
+            None if self._is_closing else self._sweep.next_ms(),
+        )
         return min((at for at in times if at is not None), default=None)
 
     def close(self, error: HourwheelError | None = None) -> None:

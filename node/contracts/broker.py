@@ -205,6 +205,8 @@ class GroupInfo:
     per_second_max: int = 0
     """0: any number."""
     order: GroupOrder = GroupOrder.NONE
+    keeps_expired: bool = False
+    """What expires becomes a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,7 @@ class GroupSettings:
     per_second_max: int | None = None
     """0: any number."""
     order: GroupOrder | None = None
+    keeps_expired: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

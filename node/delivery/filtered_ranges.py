@@ -1,10 +1,12 @@
-"""Filtered ranges: what filters did not match, kept in memory until the log says so.
+"""Filtered ranges: what filters did not match, or has expired, until the log says so.
 
 A range without a match grows as the filter scans the queue. It goes into the log (RESOLVE,
 filtered) when it is long or old enough, several at a time if need be. A lease that begins where a
 range ends absorbs it instead, and resolves it along with itself. Only first and end are kept,
 so that a scan may run far ahead of the group's floor. A restart forgets all of it, and the next
 master scans again.
+
+What has expired is passed over in the same way, but goes into the log at once, as what it is.
 """
 
 from collections.abc import Iterator
@@ -36,6 +38,8 @@ class FilteredRange:
     end: int
     since_ms: int
     """When it began to grow, or when it may be proposed again."""
+    are_expired: bool = False
+    """The group does not get them because they have expired."""
 
 
 class FilteredRanges:
@@ -73,6 +77,14 @@ class FilteredRanges:
         if is_long:
             self._long[group_queue] = grown
         self._note_due(now_ms if is_long else grown.since_ms + AGE_MS_MAX)
+
+    def add_expired(self, group_queue: GroupQueue, first: int, end: int, now_ms: int) -> None:
+        """[first, end) has expired: due at once, and no lease absorbs it."""
+        one = FilteredRange(group_queue, first, end, now_ms - AGE_MS_MAX, are_expired=True)
+        self._of_group.setdefault(group_queue.group_id, set()).add(group_queue)
+        self._grown.setdefault(group_queue, []).append(one)
+        self._waiting[one] = None
+        self._note_due(now_ms)
 
     def _stop_growing(self, filtered: FilteredRange) -> None:
         del self._growing[filtered.group_queue]
@@ -186,6 +198,7 @@ class FilteredRanges:
                 topic_queue=one.group_queue.topic_queue,
                 first=one.first,
                 end=one.end,
+                are_expired=one.are_expired,
             )
             for group_queue in chain.from_iterable(self._of_group.values())
             for one in self._of(group_queue)
@@ -194,6 +207,8 @@ class FilteredRanges:
     def restore(self, table: LeaseTable, now_ms: int) -> None:
         """Take over the ranges of the former master."""
         for wire in table.passed_over:
+            if wire.are_expired:
+                continue
             one = FilteredRange(
                 GroupQueue.of(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms
             )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from filters.compile import compile_filter
 from hourwheel import errors
@@ -12,10 +13,11 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.types import GroupId, TopicId, TopicQueue, topic_of, topic_queue
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
+from node.delivery.expiry import Expired, without
 from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFilter, ScanResult
 from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
-from node.delivery.message_lease import Lease
+from node.delivery.message_lease import Lease, runs_of
 from node.delivery.ordered import OrderedQueues
 from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
@@ -75,6 +77,7 @@ class Receiver:
         self._smoothing = Smoothing(views.catalog)
         self.filtered_ranges = FilteredRanges()
         self.ordered = OrderedQueues(views, self.leases, self.filtered_ranges, self._smoothing)
+        self.expired = Expired(views, self.leases, self.filtered_ranges)
         self._marks = ScanMarks()
         self.counts = Counts()
         """What filters did; the shell adds it up and makes it anew."""
@@ -98,6 +101,10 @@ class Receiver:
         self.leases.restore(table, now_ms)
         self.leases.recount_all(self._views.acks)
         self.filtered_ranges.restore(table, now_ms)
+        for one in table.passed_over:
+            if one.are_expired:  # by the former master's clock: look again
+                group_queue = GroupQueue.of(one.group_id, one.topic_queue)
+                self.leases.deliver_again(group_queue, one.first, one.end)
 
     def queues_of(self, group_id: GroupId, topic_id: TopicId) -> list[TopicQueue]:
         """The queues that a group's Receive of a topic reads: its retries first."""
@@ -120,6 +127,10 @@ class Receiver:
             < self._smoothing.visible_end(queues.get(number), now_ms)
             for number in self.queues_of(group_id, topic_id)
         )
+
+    def visible_end(self, number: int, now_ms: int) -> int:
+        """Behind the last entry of a queue that consumers may see."""
+        return int(self._smoothing.visible_end(self._views.queues.get(number), now_ms))
 
     def find_gate_ms(self, number: int, now_ms: int) -> int | None:
         """When the first entry of a queue opens that is not visible at `now_ms`, or None.
@@ -182,7 +193,7 @@ class Receiver:
                 wanted = None if is_whole else scan_filter
                 delivery = self._receive_in_order(group_queue, others, wanted, scanner, limits)
             elif scan_filter is None or is_whole:
-                delivery = self._receive_from(group_queue, *limits)
+                delivery = self._receive_from(group_queue, limits, topic_id)
             elif call_filter is None:
                 delivery = self._receive_matching(group_queue, scan_filter, scanner, limits)
             else:
@@ -214,17 +225,17 @@ class Receiver:
     def _receive_from(
         self,
         group_queue: GroupQueue,
-        count_max: int,
-        bytes_max: int,
-        invisible_ms: int,
-        now_ms: int,
+        limits: ReceiveLimits,
+        topic_id: TopicId,
     ) -> Delivery | None:
+        count_max, bytes_max, invisible_ms, now_ms = limits
         queue = self._views.queues.get(group_queue.topic_queue)
         visible_end = self._smoothing.visible_end(queue, now_ms)
         if self.leases.next_position(group_queue) >= visible_end:
             return None
         window = self._views.acks.get(*group_queue)
         bounds = queue.start_position, visible_end
+        turns_left = _EXPIRED_TURNS if self.expired.may_have(topic_id) else None
         while True:
             first, end = self.leases.find_range(group_queue, window, bounds, count_max)
             if first >= end:
@@ -233,15 +244,52 @@ class Receiver:
             end = first + len(units)
             blobs, bad = self._bodies.read_joined(units)
             if not bad:
-                break
+                if turns_left is None:
+                    break
+                gone = self.expired.find(units, blobs, now_ms)
+                if gone is None:
+                    break
+                positions = np.arange(first, end, dtype=np.int64)
+                self.expired.pass_over(group_queue, positions[gone], now_ms)
+                if not gone.all():
+                    return self._lease_rest(
+                        group_queue, limits, positions, *without(units, blobs, gone)
+                    )
+                turns_left -= 1
+                if not turns_left:
+                    self.is_unfinished = True
+                    return None
+                count_max = max(count_max, _EXPIRED_LOOK)
+                continue
             low, high = _good_run([one.ordinal for one in bad], len(units))
             for ordinal, error in bad:
                 unit = units[ordinal : ordinal + 1]
                 if ordinal < low and not self._withhold(group_queue, first + ordinal, unit, error):
                     return None
             count_max = max(1, high - low)  # and read those again, by themselves
+        # It has looked further where it came upon what has expired.
+        if end - first > limits.count_max:
+            units, end = units[: limits.count_max], first + limits.count_max
+            blobs = blobs[: int(_blob_bytes(units).sum())]
         lease = self.leases.grant(group_queue, first, end, now_ms + invisible_ms)
         return self._delivery(lease, units, blobs, now_ms)
+
+    def _lease_rest(
+        self,
+        group_queue: GroupQueue,
+        limits: ReceiveLimits,
+        positions: NDArray[np.int64],
+        kept: NDArray[np.int64],
+        units: Units,
+        blobs: bytes,
+    ) -> Delivery:
+        """Lease those at `kept` of some positions: the first that are allowed."""
+        if len(kept) > limits.count_max:
+            kept, units = kept[: limits.count_max], units[: limits.count_max]
+            blobs = blobs[: int(_blob_bytes(units).sum())]
+        until_ms = limits.now_ms + limits.invisible_ms
+        lease = self.leases.grant_selected(group_queue, positions[kept], until_ms)
+        return self._delivery(lease, units, blobs, limits.now_ms)
 
     def _receive_in_order(
         self,
@@ -257,6 +305,9 @@ class Receiver:
         """
         queue = self._views.queues.get(group_queue.topic_queue)
         topic_id = topic_of(group_queue.topic_queue)
+        may_expire = any(
+            self.expired.may_have(topic_of(one)) for one in (group_queue.topic_queue, *others)
+        )
         subscription = self._views.catalog.find_subscription(group_queue.group_id, topic_id)
         expression = None if subscription is None else subscription.filter
         lines = self.ordered.follow(group_queue, queue, expression)
@@ -272,6 +323,16 @@ class Receiver:
             lines.put_back(positions[len(units) :])
             positions = positions[: len(units)]
             blobs, bad = self._bodies.read_joined(units)
+            gone = None
+            if not bad and may_expire:
+                gone = self.expired.find(units, blobs, limits.now_ms)
+            if gone is not None:
+                self._pass_in_order(group_queue, np.array(positions, np.int64)[gone], limits.now_ms)
+                kept, units, blobs = without(units, blobs, gone)
+                positions = [positions[at] for at in kept.tolist()]
+                if not positions:
+                    self.is_unfinished = True
+                    return None
             if not bad:
                 units = self.ordered.count_failures(group_queue, positions, units)
                 until_ms = limits.now_ms + limits.invisible_ms
@@ -285,6 +346,16 @@ class Receiver:
             positions = [one for at, one in enumerate(positions) if at not in damaged]
         self.is_unfinished = scanner.work <= 0
         return None
+
+    def _pass_in_order(
+        self, group_queue: GroupQueue, positions: NDArray[np.int64], now_ms: int
+    ) -> None:
+        """Pass over what the sweep has not passed over yet; the next of a key comes behind it."""
+        window = self._views.acks.get(*group_queue)
+        for position in positions.tolist():
+            first, end = self.leases.find_undelivered(group_queue, window, (position, position + 1))
+            if first < end:
+                self.expired.pass_over(group_queue, np.array([position], np.int64), now_ms)
 
     def _receive_matching(
         self,
@@ -311,12 +382,21 @@ class Receiver:
             self.leases.skip_to(group_queue, result.end)
             goes_on = self._withhold_picked(group_queue, result)
             if result.count:
-                span = self.filtered_ranges.absorb(group_queue, first), result.end
                 positions, units, blobs = result.joined()
                 until_ms = limits.now_ms + limits.invisible_ms
-                lease = self.leases.grant_picked(group_queue, span, positions, until_ms)
-                return self._delivery(lease, units, blobs, limits.now_ms)
-            if result.end > first:
+                gone = self._find_expired(group_queue, units, blobs, limits.now_ms)
+                if gone is None:
+                    span = self.filtered_ranges.absorb(group_queue, first), result.end
+                    lease = self.leases.grant_picked(group_queue, span, positions, until_ms)
+                    return self._delivery(lease, units, blobs, limits.now_ms)
+                # The log is to tell what has expired from what does not match.
+                self._note_gaps(group_queue, (first, result.end), positions, limits.now_ms)
+                self.expired.pass_over(group_queue, positions[gone], limits.now_ms)
+                if not gone.all():
+                    kept, units, blobs = without(units, blobs, gone)
+                    lease = self.leases.grant_selected(group_queue, positions[kept], until_ms)
+                    return self._delivery(lease, units, blobs, limits.now_ms)
+            elif result.end > first:
                 self.filtered_ranges.add(group_queue, first, result.end, limits.now_ms)
             if not goes_on:
                 return None
@@ -357,13 +437,41 @@ class Receiver:
             goes_on = self._withhold_picked(group_queue, result)
             if result.count:
                 positions, units, blobs = result.joined()
-                until_ms = limits.now_ms + limits.invisible_ms
-                lease = self.leases.grant_selected(group_queue, positions, until_ms)
-                return self._delivery(lease, units, blobs, limits.now_ms)
+                gone = self._find_expired(group_queue, units, blobs, limits.now_ms)
+                if gone is not None:
+                    self.expired.pass_over(group_queue, positions[gone], limits.now_ms)
+                    kept, units, blobs = without(units, blobs, gone)
+                    positions = positions[kept]
+                if len(positions):
+                    until_ms = limits.now_ms + limits.invisible_ms
+                    lease = self.leases.grant_selected(group_queue, positions, until_ms)
+                    return self._delivery(lease, units, blobs, limits.now_ms)
             if not goes_on:
                 return None
         self.is_unfinished = True
         return None
+
+    def _find_expired(
+        self, group_queue: GroupQueue, units: Units, blobs: bytes, now_ms: int
+    ) -> NDArray[np.bool_] | None:
+        """Which of some messages of a topic's own queue have expired; None: none has."""
+        if not self.expired.may_have(topic_of(group_queue.topic_queue)):
+            return None
+        return self.expired.find(units, blobs, now_ms)
+
+    def _note_gaps(
+        self,
+        group_queue: GroupQueue,
+        bounds: tuple[int, int],
+        positions: NDArray[np.int64],
+        now_ms: int,
+    ) -> None:
+        """What stands between these positions in [first, end) does not match."""
+        at = bounds[0]
+        for low, high in [*runs_of(positions).tolist(), (bounds[1], bounds[1])]:
+            if at < low:
+                self.filtered_ranges.add(group_queue, at, low, now_ms)
+            at = high
 
     def _withhold_picked(self, group_queue: GroupQueue, result: ScanResult) -> bool:
         return result.damage is None or self._withhold(group_queue, *result.damage)
@@ -439,6 +547,17 @@ _EVERYTHING: Final = ScanFilter(
     compile_filter(FilterExpression.everything(), DEFAULT_SPEC), masks=False, checks=False
 )
 """Passes over nothing."""
+
+
+_EXPIRED_LOOK: Final = 512
+"""So many are looked at together behind what has expired, however few are asked for."""
+_EXPIRED_TURNS: Final = 4
+"""After so many looks without anything to deliver, others have their turn: some 5 ms."""
+
+
+def _blob_bytes(units: Units) -> NDArray[np.int64]:
+    sizes: NDArray[np.int64] = units["body_len"].astype(np.int64) + units["meta_len"]
+    return sizes
 
 
 def _cut(units: Units, bytes_max: int) -> Units:

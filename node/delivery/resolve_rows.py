@@ -92,6 +92,14 @@ def filtered_rows(group_queue: GroupQueue, ranges: Ranges) -> NDArray[np.void]:
     return _rows(group_queue, ranges, Outcome.FILTERED)
 
 
+def expired_rows(group_queue: GroupQueue, ranges: Ranges, *, kept: bool) -> NDArray[np.void]:
+    """Rows that resolve positions [first, end) as expired; `kept`: as dead letters.
+
+    The log's feature level must be `EXPIRY_LEVEL` at least.
+    """
+    return _rows(group_queue, ranges, Outcome.EXPIRED_LETTER if kept else Outcome.EXPIRED)
+
+
 def give_back_rows(
     views: Views, group: Group, group_queue: GroupQueue, parts: Sequence[Part], now_ms: int
 ) -> NDArray[np.void]:

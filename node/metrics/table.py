@@ -10,7 +10,7 @@ docs/METRICS.md is made from here: `python -m node metrics --markdown`.
 
 from typing import Final
 
-from node.metrics import cluster
+from node.metrics import cluster, delivery
 from node.metrics.family import (
     SECONDS,
     Family,
@@ -224,26 +224,7 @@ FAMILIES: Final = (
             else 0.0
         ),
     ),
-    shard_counter(
-        "hourwheel_lease_expirations_total",
-        "Leases that ran out.",
-        lambda it: it.stats.lease_expirations,
-    ),
-    shard_counter(
-        "hourwheel_filter_skipped_messages_total",
-        "Queue entries that filters of subscriptions passed over by their genes, unread.",
-        lambda it: it.stats.filter_masked,
-    ),
-    shard_counter(
-        "hourwheel_filter_checked_messages_total",
-        "Messages that were read because a filter could not tell from their genes.",
-        lambda it: it.stats.filter_read,
-    ),
-    shard_counter(
-        "hourwheel_filter_false_positives_total",
-        "Those of them that did not match.",
-        lambda it: it.stats.filter_refused,
-    ),
+    *delivery.FAMILIES,
     Family(
         "hourwheel_consumer_lag_messages",
         "gauge",

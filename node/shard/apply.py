@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import invariant
-from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
+from hourwheel.formats.batch_columns import expires_of
+from hourwheel.formats.record_batch import EXPIRY_FLAG, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
@@ -23,9 +24,16 @@ from node.shard import pending_uniqueness
 from node.shard.deduplication import PublishResults, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
 from node.shard.named_messages import Named, look_up
-from node.shard.resolve_pieces import Again, add_failures, failure_counts_of, pieces_of
+from node.shard.resolve_pieces import (
+    AGAIN,
+    LETTERS,
+    Again,
+    add_failures,
+    failure_counts_of,
+    pieces_of,
+)
 from node.shard.transaction_apply import Prepare, apply_prepare, apply_steps
-from node.shard.views import Views, check_feature_level
+from node.shard.views import EXPIRY_LEVEL, Views, check_feature_level
 from storage.queues.ack_state import IN_PLACE
 from storage.views.catalog_items import Subscription
 from storage.views.moved import AT_ONCE_MS
@@ -127,6 +135,8 @@ class Applier:
             if len(decided.refused):
                 accepted = np.ones(header.count, np.bool_) if accepted is None else accepted
                 accepted[decided.refused] = False
+        if header.flags & EXPIRY_FLAG and views.feature_level >= EXPIRY_LEVEL:
+            self._note_expiring(batch)
         if accepted is None or accepted.any():
             rows = rows_of_batch(batch, accepted)
             if rows is not None:
@@ -143,6 +153,13 @@ class Applier:
             views.dedup_keys.put(decided.rows)
             self._mark_cancelled(decided.replaced)
         return results
+
+    def _note_expiring(self, batch: RecordBatch) -> None:
+        """Remember to which topics it publishes messages that expire, be they accepted or not."""
+        expire = expires_of(batch.blobs, batch.meta_len, batch.body_len) != 0
+        topics = sorted_unique(batch.topic_queue[expire] >> QUEUE_BITS).tolist()
+        alive = self.views.catalog.find_topic_by_id
+        self.views.expiring_topics.update(one for one in topics if alive(one) is not None)
 
     def _mark_cancelled(self, sequences: NDArray[np.uint64]) -> None:
         """Cancel pending messages, whose sequences ascend."""
@@ -346,13 +363,13 @@ class Applier:
                 return window.hold(first, end, retry_due_ms)
             return window.free(first, end)
         floor = window.first_unresolved(queue.start_position)
-        failure_counts = failure_counts_of(window, first, end) if outcome == Outcome.DEAD else {}
+        failure_counts = failure_counts_of(window, first, end) if outcome in LETTERS else {}
         ranges = window.resolve(first, end - first)
         if ranges and (
             window.changes is not None or window.first_unresolved(queue.start_position) > floor
         ):
             self.touched.add(topic_queue)
-        if outcome in _AGAIN:
+        if outcome in AGAIN:
             again.kind = kind
             again.ranges += ranges
             again.failure_counts |= failure_counts
@@ -397,8 +414,7 @@ class Applier:
         if outcome == Outcome.REDRIVE:
             self._redrive(group_id, units, retry_due_ms, again.store_ms)
             return
-        is_dead = outcome == Outcome.DEAD
-        self._retry(group_id, units, retry_due_ms, again.store_ms, dead=is_dead)
+        self._retry(group_id, units, retry_due_ms, again.store_ms, dead=outcome in LETTERS)
 
     def _may_resolve(self, group_id: int, topic_queue: int, outcome: int) -> bool:
         """Whether a group reads a queue; of a re-drive, whether its dead letters stand there."""
@@ -487,6 +503,7 @@ class Applier:
             for topic in deleted:
                 views.queues.drop_topic(topic.topic_id, topic.queue_count)
                 views.acks.drop_topic(topic.topic_id, topic.queue_count)
+                views.expiring_topics.discard(topic.topic_id)
             if change.HasField("delete_group_id"):
                 views.acks.drop_group(change.delete_group_id)
         return done
@@ -568,4 +585,3 @@ def _choose_moves(
 
 
 _KINDS = frozenset(Kind)
-_AGAIN = frozenset({Outcome.RETRY, Outcome.DEAD, Outcome.REDRIVE})

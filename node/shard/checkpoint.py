@@ -113,6 +113,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
         catalog=Catalog.from_manifest(manifest),
         transactions=Transactions(manifest.transactions, manifest.transactions_forgotten),
         recurrences=Recurrences(manifest.recurrences),
+        expiring_topics=set(manifest.expiring_topics),
         applied_offset=manifest.applied_offset,
         next_sequence=manifest.next_sequence,
         sequence_floor=manifest.sequence_floor,
@@ -220,6 +221,7 @@ def small_state(views: Views) -> Checkpoint:
         cancelled_count=views.counters.cancelled,
         discarded_count=views.counters.discarded,
         pending_count=views.counters.pending,
+        expiring_topics=sorted(views.expiring_topics),
     )
     views.catalog.write_counters(manifest)
     return manifest

@@ -26,6 +26,7 @@ from hourwheel.formats.record_batch import Flag, Header, Kind, Outcome, RecordBa
 from hourwheel.outcomes import EventKind, IfPending
 from hourwheel.types import QUEUE_BITS, Key
 from node.shard.apply import REDRIVEN_ATTEMPT
+from node.shard.resolve_pieces import AGAIN, LETTERS
 from node.shard.shard import Shard
 from node.shard.topic_search import find_publish_header
 from storage.log.header_walk import walk_headers
@@ -356,7 +357,7 @@ class History:
     ) -> list[Event]:
         tried = max(1, place.attempt)
         event = Event(KINDS[outcome], at_ms, group_id, tried)
-        if outcome not in {Outcome.RETRY, Outcome.DEAD, Outcome.REDRIVE}:
+        if outcome not in AGAIN:
             return [event]
         catalog = self._views.catalog
         group = catalog.find_group_by_id(group_id)
@@ -365,10 +366,11 @@ class History:
             self.trail.is_complete = False  # deleted since: nobody knows where it was put
             return [event]
         is_spent = outcome == Outcome.RETRY and tried >= group.attempts_max
-        if outcome == Outcome.DEAD or is_spent:
+        if outcome in LETTERS or is_spent:
             letters = group.dead_letter_topic_id << QUEUE_BITS
             self._follow(Waiting(group_id, letters, place.due_ms, place.attempt, at_ms))
-            return [event._replace(kind=EventKind.DEAD)]
+            first = [event] if outcome == Outcome.EXPIRED_LETTER else []
+            return [*first, event._replace(kind=EventKind.DEAD)]
         attempt = REDRIVEN_ATTEMPT if outcome == Outcome.REDRIVE else tried + 1
         due_ms, queue = int(row["retry_due_ms"]), reads.retry_topic_id << QUEUE_BITS
         event = event._replace(due_ms=due_ms)
@@ -397,4 +399,6 @@ KINDS: Final[dict[int, EventKind]] = {
     Outcome.SKIPPED: EventKind.SKIPPED,
     Outcome.HELD: EventKind.HELD,
     Outcome.FREED: EventKind.FREED,
+    Outcome.EXPIRED: EventKind.EXPIRED,
+    Outcome.EXPIRED_LETTER: EventKind.EXPIRED,
 }

@@ -13,6 +13,10 @@ from storage.views.unit import Units
 
 _ROWS_MIN: Final = 16
 """Fewer rows than this are resolved sooner one by one."""
+LETTERS: Final = frozenset({Outcome.DEAD, Outcome.EXPIRED_LETTER})
+"""Outcomes that make dead letters, however few the attempts."""
+AGAIN: Final = frozenset({Outcome.RETRY, Outcome.REDRIVE, *LETTERS})
+"""Outcomes that put messages elsewhere: again for the group, or among its dead letters."""
 
 
 def pieces_of(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
@@ -25,7 +29,9 @@ def pieces_of(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:
     at, count = 0, len(rows)
     if count >= _ROWS_MIN:
         first, group, queue = rows["first_position"], rows["group_id"], rows["topic_queue"]
-        finishes = (rows["outcome"] == Outcome.ACK) | (rows["outcome"] == Outcome.FILTERED)
+        outcomes = rows["outcome"]
+        finishes = (outcomes == Outcome.ACK) | (outcomes == Outcome.FILTERED)
+        finishes |= outcomes == Outcome.EXPIRED
         follows = np.zeros(count + 1, np.bool_)
         follows[1:-1] = first[1:] >= first[:-1] + rows["count"][:-1]
         follows[1:-1] &= (group[1:] == group[:-1]) & (queue[1:] == queue[:-1])

@@ -30,7 +30,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 11
+FEATURE_LEVEL: Final = 12
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -50,6 +50,8 @@ CONTROL_LEVEL: Final = 10
 """From this level on CONFIG may say that topics and groups come from the control state."""
 RETENTION_LEVEL: Final = 11
 """From this level on TRIM goes by the retention that a topic has of its own."""
+EXPIRY_LEVEL: Final = 12
+"""From this level on messages may expire: PUBLISH with EXPIRY, and RESOLVE expired."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -91,6 +93,8 @@ class Views:
     catalog: Catalog
     transactions: Transactions
     recurrences: Recurrences = field(default_factory=Recurrences)
+    expiring_topics: set[int] = field(default_factory=set)
+    """Those that messages with an expiry were published to: of others none need be looked at."""
     applied_offset: int = 0
     is_whole: bool = True
     """No record is half applied: else they are lost, and only the log is left."""
@@ -254,6 +258,7 @@ class Views:
             counters.cancelled,
             counters.discarded,
             *((one.epoch, one.start_offset, one.start_sequence) for one in self.epochs),
+            *sorted(self.expiring_topics),
         )
         hasher.update(repr(facts).encode())
         self.queues.digest_into(hasher)
@@ -287,4 +292,14 @@ def check_feature_level(level: int, **where: int | str) -> None:
             f"the log asks for feature level {level}; this version knows "
             f"{FEATURE_LEVEL_MIN} to {FEATURE_LEVEL}",
             **where,
+        )
+
+
+def check_expiry_level(views: Views) -> None:
+    """Raises FeatureLevelTooLow where messages cannot expire yet."""
+    if views.feature_level < EXPIRY_LEVEL:
+        raise errors.FeatureLevelTooLow(
+            "messages can expire when all nodes are of a version that knows how",
+            level=views.feature_level,
+            level_min=EXPIRY_LEVEL,
         )

@@ -77,6 +77,8 @@ class EngineStats:
     """Unused groups that were deleted because nobody uses them."""
     topics_expired: int = 0
     """The same of topics."""
+    expired: int = 0
+    """Messages that expired before a group got them, once for each group."""
     limited_polls: int = 0
     """Times that polls had to wait, or got nothing, for their group's limits."""
     lease_expirations: int = 0

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.formats.record_batch import Outcome
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks import groups, retries
 from spark_jobs.audit.checks.catalog import FOREVER
 from spark_jobs.audit.checks.dispatch import check_sums, sums_by_record
 from spark_jobs.audit.checks.entries import EntryDiff, Place, compare, settle
+from spark_jobs.audit.checks.expiry import expiry_findings, find_wrong, plan_expiry
 from spark_jobs.audit.checks.filters import find_missed, gene_finding, missed_finding, plan_filters
 from spark_jobs.audit.checks.groups import GroupFacts, StaticQueue
 from spark_jobs.audit.checks.ledger import RELEASE
@@ -289,7 +291,10 @@ class Joining:
             state.end_offset,
             self._chunk_entries,
         )
-        self._check_filters(groups.effective(self.part.passed, facts, resolves))
+        passed = groups.effective(self.part.passed, facts, resolves)
+        self._check_expiry(passed)
+        outcomes = resolves["outcome"][passed["index"].astype(np.int64)]
+        self._check_filters(passed[outcomes == Outcome.FILTERED])
         self._check_order(facts)
         for index, end in self.retries.undelivered:
             state.add(groups.undelivered(resolves[index], end, state.line, state.shard))
@@ -337,6 +342,15 @@ class Joining:
         rows = state.facts
         every = OrderRows(rows.resolves, rows.holds, self._queues, self.part.places)
         state.add(*overtaking(every, facts, keys, state.line, state.shard))
+
+    def _check_expiry(self, passed: Array) -> None:
+        """Judge again what is said to have expired, and what was acknowledged too late."""
+        state, resolves = self._state, self._state.facts.resolves
+        requested = plan_expiry(passed, self.retries, resolves)
+        if len(requested.asks):
+            plan = state.runner.share(requested)
+            wrong = state.runner.map(partial(find_wrong, plan), state.ranges)
+            state.add(*expiry_findings(wrong, resolves, state.line, state.shard))
 
     def windows_at(self, applied: int) -> dict[tuple[int, int], Window]:
         """What groups have resolved when records below an offset are applied."""

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats import record_batch
-from hourwheel.formats.record_batch import HEADER_BYTES, ROWS, Flag, Kind, pad8
+from hourwheel.formats.batch_columns import pad8
+from hourwheel.formats.record_batch import HEADER_BYTES, ROWS, Flag, Kind
 from spark_jobs.logs.block_table import (
     CONTRADICTION,
     CORRUPT_HEADER,

@@ -138,6 +138,8 @@ class Group:
     """How many it hands out to them in a second; 0: any number."""
     order: GroupOrder = GroupOrder.NONE
     """In which order the master hands messages out."""
+    keeps_expired: bool = False
+    """The master makes dead letters of messages that expire before the group gets them."""
 
     @property
     def is_ordered(self) -> bool:
@@ -165,6 +167,7 @@ class Group:
             config.in_flight_max,
             config.per_second_max,
             GroupOrder(config.order),
+            config.keeps_expired,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -187,6 +190,7 @@ class Group:
             in_flight_max=self.in_flight_max,
             per_second_max=self.per_second_max,
             order=self.order,
+            keeps_expired=self.keeps_expired,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.formats.meta import encode_fields
 from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     HEADER_BYTES,
@@ -16,6 +17,7 @@ from hourwheel.formats.record_batch import (
     build_publish,
     build_rows,
 )
+from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.api.batches import check_batch
 from node.config.model import LimitsSection
@@ -206,3 +208,41 @@ def test_batch_is_refused_when_what_looks_like_one_key_is_none(meta: bytes) -> N
     for metas in ([fine, meta], [meta, fine]):
         with pytest.raises(errors.InvalidBatch, match=r"message [01]: "):
             check(good(metas=metas))
+
+
+def expiring(at: int, due_ms: int = NOW_MS, **fields: Any) -> bytes:
+    raw = encode_fields(("t",), (), (), "", "", expires_ms=at).raw
+    return build_publish([due_ms], [b""], metas=[raw], **fields)
+
+
+@pytest.mark.parametrize("at", [NOW_MS, NOW_MS - 1, 1])
+def test_batch_when_a_message_expires_before_it_is_due_is_refused(at: int) -> None:
+    with pytest.raises(errors.InvalidDueTime, match="no group would ever get it"):
+        check(expiring(at))
+    check(expiring(NOW_MS + 1))
+
+
+@pytest.mark.parametrize("after_ms", [1, 500])
+def test_batch_when_a_message_expires_before_its_delay_is_over_is_refused(after_ms: int) -> None:
+    with pytest.raises(errors.InvalidDueTime):
+        check(expiring(-after_ms, 500, relative_due=True))
+    check(expiring(-501, 500, relative_due=True))
+
+
+@pytest.mark.parametrize("at", [(1 << 63) - 1, -(1 << 63), DUE_MS_MAX + 1])
+def test_batch_when_an_expiry_is_out_of_range_is_refused(at: int) -> None:
+    meta = b"\x39" + struct.pack("<q", at)
+    with pytest.raises(errors.InvalidDueTime, match="out of range"):
+        check(build_publish([NOW_MS], [b""], metas=[meta]))
+
+
+def test_batch_when_an_expiry_stands_elsewhere_or_no_flag_tells_of_it_is_refused() -> None:
+    behind = MessageMeta(tags=["t"], expires_ms=NOW_MS + 9).SerializeToString()
+    right = expiring(NOW_MS + 9)
+    for raw in (
+        build_publish([NOW_MS], [b""], metas=[behind]),
+        sealed(right, 6, b"\0\0"),
+    ):
+        with pytest.raises(errors.InvalidBatch, match="stands first"):
+            check(raw)
+    check(right)

@@ -5,6 +5,7 @@ import pytest
 from xxhash import xxh3_128_digest
 
 from hourwheel.formats import message_id
+from hourwheel.formats.batch_columns import expires_of
 from hourwheel.formats.record_batch import ROWS, Flag, Kind, RecordBatch
 from storage.files.file_header import FileType, check_file_header
 from tests.sim.disk import SimulatedDisk
@@ -86,6 +87,15 @@ def test_publish_when_golden_and_with_dedup_keys_is_read() -> None:
     assert batch.dedup.low[0].item().to_bytes(8, "big") == digest[8:]
     assert batch.meta_len.tolist() == [0, 0, 0]
     assert bytes(batch.blobs) == b"".join(BODIES)
+
+
+def test_publish_when_golden_and_with_expiry_is_read() -> None:
+    batch = RecordBatch(golden("batch_publish_expiring"))
+    batch.verify()
+    assert batch.header.flags == Flag.EXPIRY
+    expires = expires_of(batch.blobs, batch.meta_len, batch.body_len)
+    assert expires.tolist() == [DUE_MS + 1, -500, 0]
+    assert bytes(batch.blobs)[0] == 0x39, "before all other fields"
 
 
 def test_message_id_when_golden_is_read() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.committed_batch import of_transaction
 from hourwheel.formats.dedup_key import NO_DEDUP_KEY, make_dedup_key
 from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     DISPATCH_ROW,
@@ -227,6 +228,22 @@ def resolve_in_place() -> bytes:
     )
 
 
+def resolve_expired() -> bytes:
+    """What has expired: dropped, and kept as dead letters."""
+    return rows_of(
+        Kind.RESOLVE,
+        RESOLVE_ROW,
+        (3, 0x0101, 7, 3_000_000_000, Outcome.EXPIRED, 0),
+        (4, 0x0101, 7, 2, Outcome.EXPIRED_LETTER, 0),
+    )
+
+
+def publish_expiring() -> bytes:
+    """Messages that expire at an instant, so long after they were stored, and never."""
+    metas = [encode(MessageMeta(tags=("t",), expires_ms=at)).raw for at in (DUE_MS + 1, -500, 0)]
+    return stamped(build_publish([DUE_MS, DUE_MS, DUE_MS], BODIES, metas=metas))
+
+
 def config() -> bytes:
     """A CONFIG with a blob (the bytes need not be a message of its kind here)."""
     return stamped(build_blob(Kind.CONFIG, b"\x10\x05"))
@@ -345,6 +362,8 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_resolve_redrive": resolve_redrive,
     "batch_resolve_skipped": resolve_skipped,
     "batch_resolve_in_place": resolve_in_place,
+    "batch_resolve_expired": resolve_expired,
+    "batch_publish_expiring": publish_expiring,
     "batch_config": config,
     "batch_trim": trim,
     "batch_trim_sequences": trim_sequences,

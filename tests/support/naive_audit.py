@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from chaos.log_model import LogModel
 from chaos.log_parts.entries import Entry
+from chaos.log_parts.expiry import expiry_fault
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
+from hourwheel.internal.v1.state_pb2 import Subscription
 from storage.queues.ack_state import IN_PLACE
 from tests.support.log_copies import Expected
 from tests.support.naive_replica import Found, NaiveReplica, Unit
@@ -205,6 +207,19 @@ class Model(LogModel):
                 self._check_row(batch, queue, first, first + int(row["count"]))
             found += super()._resolve(_Rows(batch.header, row.reshape(1)))  # type: ignore[arg-type]
         return found
+
+    def _see_resolved(
+        self, reads: Subscription, outcome: int, place: tuple[int, int], store_ms: int
+    ) -> None:
+        """Of an acknowledgement the log shows only for what came again that it was too late."""
+        (queue, at), topic = place, self.topics[reads.topic_id]
+        entry = self.queues[queue][at]
+        fault = expiry_fault(outcome, topic, entry, self.metas.get(entry.sequence, b""), store_ms)
+        is_own = not self.topics[queue >> 8].startswith("%")
+        if fault == "expired-delivered" and is_own and entry.sequence not in self.moved:
+            return
+        if fault:
+            self.note(fault, sequence=entry.sequence, position=at, here=False)
 
     def _check_row(self, batch: RecordBatch, queue: int, first: int, end: int) -> None:
         entries = self.queues.get(queue, [])

@@ -1,7 +1,7 @@
 """What callers may propose to a shard in a simulation, and how their answers are compared."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,13 +144,19 @@ class ShardProposals:
     tokens: list[Token]
     is_tagged = False
     """Whether messages have tags and keys."""
+    expires_after_ms = 0
+    """When every third message expires, after its due time; 0: never."""
     acked: set[tuple[int, int]]
     """(topic_queue, position) of each message that somebody acknowledged."""
 
     def meta_of(self, due_ms: int) -> bytes:
         """The metadata of every message that is due then."""
-        meta = MessageMeta(tags=tags_of(due_ms), keys=keys_of(due_ms))
-        return encode(meta).raw if self.is_tagged else b""
+        meta = MessageMeta()
+        if self.is_tagged:
+            meta = MessageMeta(tags=tags_of(due_ms), keys=keys_of(due_ms))
+        if self.expires_after_ms and due_ms % 3 == 0:
+            meta = replace(meta, expires_ms=due_ms + self.expires_after_ms)
+        return encode(meta).raw
 
     def _genes(self, due_ms: list[int]) -> list[int]:
         return [gene_of(DEFAULT_SPEC, tags_of(due)) if self.is_tagged else 0 for due in due_ms]

@@ -38,6 +38,8 @@ def check_views(views: Views, model: LogModel) -> None:
     assert views.counters.discarded == model.discarded_count
     assert views.counters.cancelled == len(model.cancelled)
     assert views.sequence_floor == model.sequence_floor
+    expire = {model.origins[at] for at, meta in model.metas.items() if decode(meta).expires_ms}
+    assert expire & model.topics.keys() <= views.expiring_topics <= model.topics.keys()
     assert views.queues.topic_queues() == sorted(model.queues)
     for number, entries in model.queues.items():
         _check_queue(views, number, entries, model)

@@ -12,12 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from chaos.log_model import LogModel
+from chaos.log_parts.expiry import expiry_ms
 from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.receiver import Delivery, ReceiveLimits
-from node.delivery.resolve_rows import filtered_rows, unresolved_of
+from node.delivery.resolve_rows import expired_rows, filtered_rows, unresolved_of
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
@@ -298,7 +299,12 @@ class ShardWorld(ShardProposals):
         """Append what the filter has passed over, where it is due."""
         due = self.mastership.receiver.filtered_ranges.take_due(self.now_ms, held)
         if due:
-            rows = [filtered_rows(one.group_queue, [(one.first, one.end)]) for one in due]
+            rows = [
+                expired_rows(one.group_queue, [(one.first, one.end)], kept=False)
+                if one.are_expired
+                else filtered_rows(one.group_queue, [(one.first, one.end)])
+                for one in due
+            ]
             self.filtered.append((self.resolve(np.concatenate(rows)), due))
         return bool(due)
 
@@ -338,6 +344,8 @@ class ShardWorld(ShardProposals):
             assert queue not in QUEUES or self._matches(due_ms), "not what the group wants"
             self.seen.add(entry.sequence)
             assert position not in resolved, "delivered although resolved"
+            at_ms = expiry_ms(entry, self.model.metas.get(entry.sequence, b""))
+            assert not at_ms or at_ms > self.now_ms, "delivered although expired"
             assert entry.sequence not in self.model.cancelled, "delivered although cancelled"
             assert self.held.get((queue, position), 0) <= self.now_ms, "leased twice at once"
             self.held[queue, position] = self.now_ms + INVISIBLE_MS
@@ -363,7 +371,9 @@ class ShardWorld(ShardProposals):
             kept = self.model.queues.get(queue, [])[self.model.starts.get(queue, 0) :]
             for entry in kept:
                 is_wanted = self.model.is_wanted(GROUP, TOPIC, entry.sequence)
-                assert entry.sequence in self.seen or not is_wanted, "lost"
+                at_ms = expiry_ms(entry, self.model.metas.get(entry.sequence, b""))
+                is_over = 0 < at_ms <= self.now_ms
+                assert entry.sequence in self.seen or not is_wanted or is_over, "lost"
 
     # -- background jobs --------------------------------------------------------------------------
 

@@ -154,3 +154,16 @@ def order_of(settings: admin_pb2.GroupSettings) -> str:
     """The same of an answer."""
     names = {value: name for name, value in _ORDERS.items()}
     return names.get(settings.order, "none")
+
+
+def set_keeps_expired(settings: admin_pb2.GroupSettings, is_kept: object) -> None:
+    """Put into a group's settings what becomes of what expires; None: as it was.
+
+    Raises:
+        InvalidArgument: neither True nor False.
+    """
+    if is_kept is None:
+        return
+    if not isinstance(is_kept, bool):
+        raise InvalidArgument(f"keeps_expired is True or False, and not {is_kept!r}")
+    settings.keeps_expired = is_kept

@@ -60,7 +60,14 @@ def _from_wire(found: broker_pb2.OutgoingMessage) -> Message:
         properties=dict(meta.properties),
         client_message_id=meta.client_message_id,
         content_type=meta.content_type,
+        expires_ms=meta.expires_ms if meta.expires_ms > 0 else None,
+        expire_after_ms=_after_ms(found, meta.expires_ms),
     )
+
+
+def _after_ms(found: broker_pb2.OutgoingMessage, expires_ms: int) -> int | None:
+    """How long after its due time a message expires, where that was said so."""
+    return -expires_ms - found.delay_ms if expires_ms < 0 else None
 
 
 def info_from_wire(info: wire.TransactionInfo) -> TransactionDescription:

@@ -193,16 +193,18 @@ class HeldPart(_message.Message):
     def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ..., until_ms: _Optional[int] = ...) -> None: ...
 
 class PassedOver(_message.Message):
-    __slots__ = ("group_id", "topic_queue", "first", "end")
+    __slots__ = ("group_id", "topic_queue", "first", "end", "are_expired")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    ARE_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     topic_queue: int
     first: int
     end: int
-    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    are_expired: bool
+    def __init__(self, group_id: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., are_expired: bool = ...) -> None: ...
 
 class ReplicateResponse(_message.Message):
     __slots__ = ("hello", "ack", "refused")

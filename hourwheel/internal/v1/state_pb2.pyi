@@ -52,7 +52,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
-    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max", "order")
+    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max", "order", "keeps_expired")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class GroupConfig(_message.Message):
     IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
     PER_SECOND_MAX_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     name: str
     attempts_max: int
@@ -87,7 +88,8 @@ class GroupConfig(_message.Message):
     in_flight_max: int
     per_second_max: int
     order: int
-    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[int] = ...) -> None: ...
+    keeps_expired: bool
+    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[int] = ..., keeps_expired: bool = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter")
@@ -152,7 +154,7 @@ class RecurrenceConfig(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every_ms: _Optional[int] = ..., start_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., count_max: _Optional[int] = ..., missed: _Optional[int] = ..., excluded_days: _Optional[_Iterable[int]] = ..., meta: _Optional[bytes] = ..., body: _Optional[bytes] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor", "key_run_ids", "next_key_run_id", "are_keys_complete", "moved", "transactions", "transactions_forgotten", "recurrences", "dedup_keys", "control_revision", "next_internal_topic_id")
+    __slots__ = ("applied_offset", "next_sequence", "feature_level", "store_ms", "cursor", "topics", "groups", "subscriptions", "next_topic_id", "next_group_id", "queues", "acks", "producers", "epochs", "sequence_index_count", "tombstone_file", "tombstone_bytes", "cancelled_count", "runs", "next_run_id", "hour_level_end_day", "pending_count", "delay_logs", "discarded_count", "sequence_floor", "key_run_ids", "next_key_run_id", "are_keys_complete", "moved", "transactions", "transactions_forgotten", "recurrences", "dedup_keys", "control_revision", "next_internal_topic_id", "expiring_topics")
     APPLIED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FEATURE_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +190,7 @@ class Checkpoint(_message.Message):
     DEDUP_KEYS_FIELD_NUMBER: _ClassVar[int]
     CONTROL_REVISION_FIELD_NUMBER: _ClassVar[int]
     NEXT_INTERNAL_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPIRING_TOPICS_FIELD_NUMBER: _ClassVar[int]
     applied_offset: int
     next_sequence: int
     feature_level: int
@@ -223,7 +226,8 @@ class Checkpoint(_message.Message):
     dedup_keys: bytes
     control_revision: int
     next_internal_topic_id: int
-    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ..., key_run_ids: _Optional[_Iterable[int]] = ..., next_key_run_id: _Optional[int] = ..., are_keys_complete: bool = ..., moved: _Optional[bytes] = ..., transactions: _Optional[bytes] = ..., transactions_forgotten: _Optional[int] = ..., recurrences: _Optional[bytes] = ..., dedup_keys: _Optional[bytes] = ..., control_revision: _Optional[int] = ..., next_internal_topic_id: _Optional[int] = ...) -> None: ...
+    expiring_topics: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, applied_offset: _Optional[int] = ..., next_sequence: _Optional[int] = ..., feature_level: _Optional[int] = ..., store_ms: _Optional[int] = ..., cursor: _Optional[_Union[CursorState, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicConfig, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupConfig, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., next_topic_id: _Optional[int] = ..., next_group_id: _Optional[int] = ..., queues: _Optional[_Iterable[_Union[QueueState, _Mapping]]] = ..., acks: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., producers: _Optional[_Iterable[_Union[ProducerState, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochState, _Mapping]]] = ..., sequence_index_count: _Optional[int] = ..., tombstone_file: _Optional[int] = ..., tombstone_bytes: _Optional[int] = ..., cancelled_count: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[RunState, _Mapping]]] = ..., next_run_id: _Optional[int] = ..., hour_level_end_day: _Optional[int] = ..., pending_count: _Optional[int] = ..., delay_logs: _Optional[_Iterable[_Union[DelayLogState, _Mapping]]] = ..., discarded_count: _Optional[int] = ..., sequence_floor: _Optional[int] = ..., key_run_ids: _Optional[_Iterable[int]] = ..., next_key_run_id: _Optional[int] = ..., are_keys_complete: bool = ..., moved: _Optional[bytes] = ..., transactions: _Optional[bytes] = ..., transactions_forgotten: _Optional[int] = ..., recurrences: _Optional[bytes] = ..., dedup_keys: _Optional[bytes] = ..., control_revision: _Optional[int] = ..., next_internal_topic_id: _Optional[int] = ..., expiring_topics: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Prepared(_message.Message):
     __slots__ = ("producer_group", "check_interval_ms", "checks_max", "age_max_ms", "batch", "delays_ms")

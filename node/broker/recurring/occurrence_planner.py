@@ -306,7 +306,7 @@ class OccurrencePlanner:
         if due_ms > now_ms + self._horizon_ms:
             self._push(state.version, due_ms - self._horizon_ms)
             return None
-        meta = meta_of(config.meta, name.partition("\n")[2], state.next_index)
+        meta = meta_of(config.meta, name.partition("\n")[2], state.next_index, due_ms)
         raw = metas.encode(meta)
         (queue,) = queues_of_few(
             topic.topic_id,
@@ -392,8 +392,11 @@ class OccurrencePlanner:
         return next_ms is not None and next_ms <= now_ms
 
 
-def meta_of(raw: bytes, name: str, index: int) -> MessageMeta:
-    """The meta of an occurrence: that of the recurrence, and which one it is."""
+def meta_of(raw: bytes, name: str, index: int, due_ms: int) -> MessageMeta:
+    """The meta of an occurrence: that of the recurrence, and which one it is.
+
+    A length of time after which a message expires is counted from when each is due.
+    """
     meta = metas.decode(raw)
     return MessageMeta(
         meta.tags,
@@ -401,4 +404,6 @@ def meta_of(raw: bytes, name: str, index: int) -> MessageMeta:
         (*meta.properties, (RECURRENCE_PROPERTY, name), (OCCURRENCE_PROPERTY, str(index))),
         meta.client_message_id,
         meta.content_type,
+        meta.ordering_key,
+        metas.expiry_of(meta.expires_ms, due_ms),
     )

@@ -23,7 +23,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.recurring import RecurrenceInfo
-from node.shard.views import RECURRENCE_LEVEL
+from node.shard.views import RECURRENCE_LEVEL, check_expiry_level
 from storage.views.recurrences import NO_SEQUENCE, State
 
 _INDEX_MAX: Final = (1 << 64) - 1
@@ -56,9 +56,11 @@ class RecurrenceService:
         if 0 < config.every_ms <= INSTANT_MS_MAX and not config.start_ms:
             config.start_ms = now_ms + config.every_ms
         await asyncio.to_thread(check_times, config, now_ms)
-        metas.encode(meta_of(config.meta, name, _INDEX_MAX))  # raises where there is no room
+        metas.encode(meta_of(config.meta, name, _INDEX_MAX, 0))  # raises where there is no room
         await self._catalog_service.settle_topic(config.topic)
         await self._prepare(config.name)
+        if metas.expires_field(config.meta):
+            check_expiry_level(self._shard.views)
         state = self._view.find(config.name)
         version = 0 if state is None else state.version
         if expected_version is not None and expected_version != version:

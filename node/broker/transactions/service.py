@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors, limits
+from hourwheel.formats.batch_columns import say_expiry
 from hourwheel.formats.committed_batch import of_transaction
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import PREPARE_ROW, TRANSACT_ROW, RecordBatch, build_publish
@@ -39,7 +40,7 @@ from node.contracts.transactions import (
 from node.repair.record_mender import RecordMender
 from node.shard.deduplication import transaction_decided
 from node.shard.transaction_apply import Prepare
-from node.shard.views import TRANSACTION_LEVEL
+from node.shard.views import TRANSACTION_LEVEL, check_expiry_level
 from storage.views.catalog_items import Topic
 from storage.views.transactions import Transaction
 
@@ -91,6 +92,8 @@ class TransactionService:
             await self._catalog_service.settle_topic(part.topic)
         self._publishing.admit()
         self._check_level()
+        if any(say_expiry(part.metas) for part in preparing.parts):
+            check_expiry_level(self._shard.views)
         now_ms = self._serving.now_ms()
         for part in preparing.parts:
             check_instants(list(part.due_ms), now_ms, self._publishing.horizon_ms)

@@ -45,13 +45,24 @@ NAMED: Final = np.dtype(
 )
 """An entry that a RESOLVE row gives back: what is tried again, or is dead."""
 PASSED: Final = np.dtype(
-    [("index", "<u8"), ("position", "<u8"), ("offset", "<u8"), ("sequence", "<u8")]
+    [
+        ("index", "<u8"),
+        ("position", "<u8"),
+        ("offset", "<u8"),
+        ("sequence", "<u8"),
+        ("release_ms", "<i8"),
+    ]
 )
-"""An entry that a RESOLVE row passes over; `offset` of the record that released it."""
+"""An entry that a RESOLVE row passes over, or acknowledges although it was moved; `offset` of the
+record that released it."""
 PLACE: Final = np.dtype([("topic_queue", "<u4"), ("position", "<u8"), ("sequence", "<u8")])
 """Where a message of a topic stands that an ordered group reads."""
-AGAIN: Final = (int(Outcome.RETRY), int(Outcome.DEAD))
+LETTERS: Final = (int(Outcome.DEAD), int(Outcome.EXPIRED_LETTER))
+"""Outcomes that make dead letters, whatever the attempts."""
+AGAIN: Final = (int(Outcome.RETRY), *LETTERS)
 """Outcomes that give entries back; the others settle them."""
+EXPIRED: Final = (int(Outcome.EXPIRED), int(Outcome.EXPIRED_LETTER))
+_OVER: Final = (int(Outcome.FILTERED), *EXPIRED)
 _DIGIT_BITS: Final = 16
 _DIGITS_MAX: Final = 2
 _OPAQUE: Final = np.dtype((np.void, RELEASE.itemsize))
@@ -252,12 +263,14 @@ class Resolves:
         pairs = np.stack((low, high), axis=1).reshape(-1)
         found["ms"] = np.maximum.reduceat(seen, pairs)[::2]
         again = np.isin(rows["outcome"], AGAIN)
-        over = rows["outcome"] == Outcome.FILTERED
-        return (
-            found,
-            named(one, mine[again], low[again], high[again]),
-            passed(one, mine[over], low[over], high[over]),
-        )
+        over = np.isin(rows["outcome"], _OVER)
+        is_passed = passed(one, mine[over], low[over], high[over])
+        if one.rows["was_moved"].any():
+            acked = rows["outcome"] == Outcome.ACK
+            late = passed(one, mine[acked], low[acked], high[acked])
+            at = (late["position"] - first).astype(np.int64)
+            is_passed = np.concatenate((is_passed, late[one.rows["was_moved"][at] != 0]))
+        return found, named(one, mine[again], low[again], high[again]), is_passed
 
 
 def passed(one: Slice, index: Array, low: I64, high: I64) -> Array:
@@ -267,6 +280,7 @@ def passed(one: Slice, index: Array, low: I64, high: I64) -> Array:
     found["index"], found["position"] = owners, one.first + at
     found["offset"] = one.rows["offset"][at] & ~BY_DISPATCH
     found["sequence"] = one.rows["sequence"][at]
+    found["release_ms"] = release_ms(one.rows)[at]
     return found
 
 

@@ -19,7 +19,7 @@ from hourwheel.types import QUEUE_BITS, topic_of
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.dispatch import DispatchTable
 from spark_jobs.audit.checks.ledger import BY_DISPATCH, NEVER, RELEASE
-from spark_jobs.audit.checks.releases import AGAIN, Slice
+from spark_jobs.audit.checks.releases import AGAIN, EXPIRED, LETTERS, Slice
 from spark_jobs.audit.checks.retention import Trims
 from storage.queues.ack_state import AckWindow
 
@@ -135,6 +135,10 @@ class Retries:
     filtered_units: list[tuple[int, Unit]] = field(default_factory=list)
     """(index of the RESOLVE row, entry of a dynamic queue) that a filter is said to have left out:
     there are no filters for what is tried again."""
+    expired_units: list[tuple[int, int, Unit]] = field(default_factory=list)
+    """(index of the RESOLVE row, position, entry) of what is said to have expired, ..."""
+    acked_units: list[tuple[int, int, Unit]] = field(default_factory=list)
+    """... and of what was acknowledged, dead letters not."""
     undelivered: list[tuple[int, int]] = field(default_factory=list)
     """(index of the RESOLVE row, end of its queue then): it names what was never released."""
 
@@ -254,8 +258,12 @@ class _Follower:
             return
         if is_dynamic:
             units, positions = self._dynamic(index, row, offset)
+            is_letter = int(subscription.topic_id) in self._line.internal
+            self._note_expiry(
+                index, row, list(zip(positions, units, strict=True)), is_letter=is_letter
+            )
             if int(row["outcome"]) not in AGAIN:
-                if int(row["outcome"]) == Outcome.SKIPPED:
+                if int(row["outcome"]) in (Outcome.SKIPPED, Outcome.EXPIRED):
                     return
                 is_ack = int(row["outcome"]) == Outcome.ACK
                 counts = self.found.acked if is_ack else self.found.filtered
@@ -280,7 +288,7 @@ class _Follower:
         group = self._line.group_at(group_id, offset)
         if not units or group is None:
             return
-        gives_up = int(row["outcome"]) == Outcome.DEAD
+        gives_up = int(row["outcome"]) in LETTERS
         if gives_up:
             pairs = zip(units, positions, strict=True)
             units = [self._holds.counted(unit, position, row) for unit, position in pairs]
@@ -296,6 +304,16 @@ class _Follower:
             due_ms = int(row["retry_due_ms"])
             again = [one._replace(due_ms=due_ms, attempt=one.tried + 1) for one in again]
             self._schedule(again, int(subscription.retry_topic_id) << 8, row, offset)
+
+    def _note_expiry(
+        self, index: int, row: Array, units: list[tuple[int, Unit]], *, is_letter: bool
+    ) -> None:
+        if is_letter:  # they do not expire
+            return
+        if int(row["outcome"]) in EXPIRED:
+            self.found.expired_units += [(index, *one) for one in units]
+        elif int(row["outcome"]) == Outcome.ACK:
+            self.found.acked_units += [(index, *one) for one in units]
 
     def _redrive(self, letters: list[Unit], row: Array, offset: int) -> None:
         """A group gets its dead letters again; what it does not read any more stays one."""

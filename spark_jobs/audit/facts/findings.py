@@ -120,6 +120,8 @@ CHECKS: Final[dict[str, str]] = {
     "resolve-unknown": "a RESOLVE of a group that never was, or with an unknown outcome",
     "filter-missed": "a message was passed over that the group's filter takes, or there is none",
     "filter-unreadable": "a filter in the log that cannot be understood",
+    "expired-early": "a message was resolved as expired that had not expired by then, or never",
+    "expired-delivered": "a message was acknowledged that was released after it had expired",
     "gene-wrong": "a message's gene denies what its metadata says: filters pass over it unread",
     "dead-letter": "a message that used up its attempts, or was given up",
     # the wheel and what a checkpoint says

@@ -184,3 +184,12 @@ def test_cancel_when_it_is_no_id(cli: Cli) -> None:
     done = cli("cancel", "nonsense")
     assert done.exit_code == ExitCode.REFUSED
     assert "InvalidMessageId: not a message id: 'nonsense'" in done.stderr
+
+
+def test_publish_when_it_expires(cli: Cli, fake: FakeNodeThread) -> None:
+    assert cli("publish", "orders", "x", "--in", "1m", "--expires", "30s").exit_code == 0
+    instant = "2027-03-01T09:00:00+01:00"
+    assert cli("publish", "orders", "x", "--expires", instant).exit_code == 0
+    assert [meta.expires_ms for meta in metas(fake)] == [-90_000, 1_803_888_000_000]
+    refused = cli("publish", "orders", "x", "--at", instant, "--expires", instant)
+    assert refused.exit_code != 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats import record_batch
+from hourwheel.formats.batch_columns import pad8
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import (
     DISPATCH_ROW,
@@ -22,7 +23,6 @@ from hourwheel.formats.record_batch import (
     build_blob,
     build_publish,
     build_rows,
-    pad8,
     stamp,
     unpack_header,
 )

@@ -75,7 +75,7 @@ def test_every_field_is_the_same_when_loaded_again() -> None:
 def test_no_field_of_the_manifest_is_left_out_when_there_is_something_to_say() -> None:
     world = make_world()
     discard_one(world)
-    world.is_tagged = True
+    world.is_tagged, world.expires_after_ms = True, 1
     world.publish([world.now_ms + 5_000], dedup=[1])
     world.publish([world.now_ms + at for at in range(10, 20)])
     world.mastership.trim_sequences(1, world.now_ms)

@@ -108,7 +108,7 @@ def test_row_of_a_group_that_does_not_read_the_queue_means_nothing() -> None:
 
 
 def test_row_of_a_group_that_never_was_is_named_and_of_a_deleted_one_is_not() -> None:
-    rows = resolves((400, 0, 1, 1), (401, 1, 2, 9))
+    rows = resolves((400, 0, 1, 1), (401, 1, 2, 99))
     rows["group_id"] = (77, 9)
     known = line()
     known.groups[9] = [(100, None)]

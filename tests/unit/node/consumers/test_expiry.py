@@ -1,0 +1,135 @@
+"""Messages that expire, through a real engine: lazily as they are received, and by the sweep."""
+
+from pathlib import Path
+
+import pytest
+
+from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.meta import MessageMeta, encode
+from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch, build_publish
+from hourwheel.outcomes import DeadLetterReason, EventKind, ReceiptOutcome
+from node.contracts.broker import GroupSettings
+from node.contracts.dead_letters import DeadLetterQuery
+from node.delivery.expiry_sweep import PASS_MS, PIECE_MESSAGES
+from node.shard.views import EXPIRY_LEVEL
+from tests.support.engine_world import EngineWorld, let_others_run, within
+
+SECOND_MS = 1_000
+
+
+async def publish(world: EngineWorld, *after_ms: int, delay_ms: int = 0) -> int:
+    """Messages that expire so long after they are due, or never (0). The first one's sequence."""
+    due_ms = world.now_ms + delay_ms
+    metas = [encode(MessageMeta(expires_ms=due_ms + one if one else 0)).raw for one in after_ms]
+    raw = build_publish([due_ms] * len(metas), [b"body"] * len(metas), metas=metas)
+    return (await within(world.engine.publish_batch("orders", RecordBatch(raw)))).base_sequence
+
+
+async def wait(world: EngineWorld, by_ms: int) -> None:
+    """Time passes, and what follows from it is in the log."""
+    world.advance(by_ms)
+    for _ in range(3):
+        await let_others_run()
+        await within(world.engine.group_commit.drain())
+
+
+def resolved(world: EngineWorld, outcome: Outcome) -> int:
+    """How many positions the log resolves so."""
+    shard = world.engine.shard
+    return sum(
+        int(row["count"])
+        for batch in shard.log.scan(0, shard.views.applied_offset)
+        if batch.header.kind == Kind.RESOLVE
+        for row in batch.rows
+        if row["outcome"] == outcome
+    )
+
+
+async def test_what_has_expired_is_passed_over_and_the_rest_is_delivered(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await publish(world, SECOND_MS, 0, SECOND_MS, 9 * SECOND_MS)
+        await wait(world, SECOND_MS)
+        found = await world.leased()
+        assert found.units["sequence"].tolist() == [1, 3]
+        await wait(world, 1)
+        assert resolved(world, Outcome.EXPIRED) == world.engine.stats.expired == 2
+        assert await world.ack(world.select(found)) == [ReceiptOutcome.OK]
+        assert world.group().lags[0].unresolved_count == 0
+
+
+async def test_lease_of_what_expires_meanwhile_may_be_acknowledged(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await publish(world, SECOND_MS, SECOND_MS)
+        found = await world.leased(invisible_ms=9 * SECOND_MS)
+        await wait(world, 2 * SECOND_MS)
+        assert await world.ack(world.select(found, 0, 1)) == [ReceiptOutcome.OK]
+        assert await world.nack(world.select(found, 1, 1)) == [ReceiptOutcome.OK]
+        await wait(world, 2 * SECOND_MS)
+        assert await world.receive() is None, "a retry after it has expired is not delivered"
+        await wait(world, 1)
+        assert resolved(world, Outcome.EXPIRED) == 1
+
+
+async def test_backlog_that_nobody_receives_is_swept_in_bounded_steps(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        count = 3 * PIECE_MESSAGES
+        await publish(world, *[SECOND_MS] * count)
+        await publish(world, 0, 99 * SECOND_MS)
+        assert world.group().lags[0].unresolved_count == count + 2
+        await wait(world, SECOND_MS + PASS_MS)
+        steps = 0
+        while world.group().lags[0].unresolved_count > 2:
+            before = resolved(world, Outcome.EXPIRED)
+            await wait(world, 10)
+            assert resolved(world, Outcome.EXPIRED) - before <= PIECE_MESSAGES
+            steps += 1
+            assert steps < 100
+        assert steps > 1
+        assert (await world.leased()).units["sequence"].tolist() == [count, count + 1]
+
+
+async def test_many_that_have_expired_do_not_hold_up_one_that_asks_for_one(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await publish(world, *[SECOND_MS] * 5_000)
+        last = await publish(world, 0)
+        await wait(world, SECOND_MS)
+        found = await world.leased(count=1)
+        assert found.units["sequence"].tolist() == [last]
+
+
+async def test_group_that_keeps_them_finds_them_among_its_dead_letters(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.put_group("billing", GroupSettings(keeps_expired=True)))
+        await world.receive()
+        due_ms = world.now_ms
+        await publish(world, SECOND_MS)
+        epoch = world.engine.shard.views.epochs[-1].epoch
+        await wait(world, SECOND_MS)
+        assert await world.receive() is None
+        await wait(world, 1)
+        assert resolved(world, Outcome.EXPIRED_LETTER) == 1
+        page = await within(
+            world.engine.list_dead_letters(
+                DeadLetterQuery("billing"), b"", count_max=9, with_bodies=False
+            )
+        )
+        assert [one.reason for one in page.messages] == [DeadLetterReason.EXPIRED]
+        letters = await world.leased(topic="%DLQ%billing")
+        assert letters.units["sequence"].tolist() == [0], "dead letters do not expire"
+        history = await within(world.engine.history(MessageId(0, epoch, 0, due_ms), "", b""))
+        kinds = [event.kind for event in history.events]
+        assert kinds[-2:] == [EventKind.EXPIRED, EventKind.DEAD]
+
+
+async def test_expiry_before_all_nodes_know_of_it_is_refused(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        world.engine.shard.views.feature_level = EXPIRY_LEVEL - 1
+        with pytest.raises(errors.FeatureLevelTooLow):
+            await publish(world, SECOND_MS)
+        await publish(world, 0)

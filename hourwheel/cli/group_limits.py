@@ -75,7 +75,8 @@ def set_expired(
     output = Output(is_json=is_json)
 
     async def command(admin: AsyncAdmin) -> None:
-        changed = await admin.update_group(group, keeps_expired=choice is ExpiredChoice.KEEP)
+        keeps = {ExpiredChoice.KEEP: True, ExpiredChoice.DROP: False}
+        changed = await admin.update_group(group, keeps_expired=keeps[choice])
         output.facts("group", {"name": changed.name, "keeps_expired": changed.keeps_expired})
 
     run_with_admin(output, server, command)

@@ -201,12 +201,10 @@ class GroupInfo:
     start_ms: int = 0
     """Of new subscriptions."""
     in_flight_max: int = 0
-    """0: any number."""
     per_second_max: int = 0
     """0: any number."""
     order: GroupOrder = GroupOrder.NONE
     keeps_expired: bool = False
-    """What expires becomes a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)

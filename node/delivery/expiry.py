@@ -51,7 +51,7 @@ class Expired:
         gone = are_expired(expiries_of(units, blobs), now_ms)
         return gone if gone.any() else None
 
-    def pass_over(self, group_queue: GroupQueue, positions: NDArray[np.int64], now_ms: int) -> None:
+    def give_up(self, group_queue: GroupQueue, positions: NDArray[np.int64], now_ms: int) -> None:
         """Deliver the messages at `positions`, which ascend, to nobody, and let the log say so."""
         for first, end in runs_of(positions).tolist():
             self._leases.skip(group_queue, first, end)

@@ -119,7 +119,7 @@ class ExpirySweep:
             return False, has_read
         gone = np.flatnonzero(are_expired(piece.expires_ms[: end - first], now_ms))
         if len(gone):
-            self._receiver.expired.pass_over(group_queue, gone + first, now_ms)
+            self._receiver.expired.give_up(group_queue, gone + first, now_ms)
         return bool(len(gone)), has_read
 
     def _bounds(self, group_queue: GroupQueue, at: int, now_ms: int) -> tuple[int, int] | None:

@@ -250,7 +250,7 @@ class Receiver:
                 if gone is None:
                     break
                 positions = np.arange(first, end, dtype=np.int64)
-                self.expired.pass_over(group_queue, positions[gone], now_ms)
+                self.expired.give_up(group_queue, positions[gone], now_ms)
                 if not gone.all():
                     return self._lease_rest(
                         group_queue, limits, positions, *without(units, blobs, gone)
@@ -355,7 +355,7 @@ class Receiver:
         for position in positions.tolist():
             first, end = self.leases.find_undelivered(group_queue, window, (position, position + 1))
             if first < end:
-                self.expired.pass_over(group_queue, np.array([position], np.int64), now_ms)
+                self.expired.give_up(group_queue, np.array([position], np.int64), now_ms)
 
     def _receive_matching(
         self,
@@ -391,7 +391,7 @@ class Receiver:
                     return self._delivery(lease, units, blobs, limits.now_ms)
                 # The log is to tell what has expired from what does not match.
                 self._note_gaps(group_queue, (first, result.end), positions, limits.now_ms)
-                self.expired.pass_over(group_queue, positions[gone], limits.now_ms)
+                self.expired.give_up(group_queue, positions[gone], limits.now_ms)
                 if not gone.all():
                     kept, units, blobs = without(units, blobs, gone)
                     lease = self.leases.grant_selected(group_queue, positions[kept], until_ms)
@@ -439,7 +439,7 @@ class Receiver:
                 positions, units, blobs = result.joined()
                 gone = self._find_expired(group_queue, units, blobs, limits.now_ms)
                 if gone is not None:
-                    self.expired.pass_over(group_queue, positions[gone], limits.now_ms)
+                    self.expired.give_up(group_queue, positions[gone], limits.now_ms)
                     kept, units, blobs = without(units, blobs, gone)
                     positions = positions[kept]
                 if len(positions):

@@ -102,7 +102,7 @@ def early(patch: pytest.MonkeyPatch) -> None:
 def never(patch: pytest.MonkeyPatch) -> None:
     """Nothing is taken for expired."""
     patch.setattr(Expired, "may_have", lambda *_: False)
-    patch.setattr(Expired, "pass_over", lambda *_: None)
+    patch.setattr(Expired, "give_up", lambda *_: None)
 
 
 @pytest.mark.parametrize(

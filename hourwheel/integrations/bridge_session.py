@@ -17,6 +17,7 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message, ReceivedMessage
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.formats.frames import Frame, pack
+from hourwheel.integrations import queue_admin
 from hourwheel.integrations.bridge import VERSION
 from hourwheel.integrations.leased_queue import LeasedQueue
 from hourwheel.transport.access import Tls
@@ -291,24 +292,12 @@ class Session:
     # --- queues ---------------------------------------------------------------------------------
 
     async def _size(self, frame: Frame) -> dict[str, Any]:
-        topic = frame.head["topic"]
-        try:
-            ready = (await self._admin.get_topic(topic)).released_count
-            for lag in (await self._admin.get_group(frame.head["group"])).lags:
-                if lag.topic == topic:
-                    ready = lag.unresolved_count - lag.leased_count
-        except errors.UnknownTopic:
-            ready = 0
-        except errors.UnknownGroup:
-            pass  # nobody has received from it: all of it is ready
-        return {"ready": ready}
+        head = frame.head
+        return {"ready": await queue_admin.count_ready(self._admin, head["topic"], head["group"])}
 
     async def _purge(self, frame: Frame) -> dict[str, Any]:
-        topic, group = frame.head["topic"], frame.head["group"]
-        await self._admin.put_subscription(group, topic)
-        cancelled = await self._admin.cancel_pending(topic, "*")
-        skipped = await self._admin.skip(group, topic)
-        return {"count": cancelled.cancelled_count + skipped.skipped_count}
+        head = frame.head
+        return {"count": await queue_admin.purge(self._admin, head["topic"], head["group"])}
 
     async def _delete(self, frame: Frame) -> dict[str, Any]:
         """A topic, or the group of a queue that gets what is published to all."""

@@ -16,6 +16,8 @@ from hourwheel.workers.leases import Leases
 
 ABSENT_TOPIC_WAIT_S: Final = 0.2
 """How often to look whether a topic is there by now."""
+ACK_LINGER_MS: Final = 5.0
+"""What is done in this time is told together; it comes again if the process is killed before."""
 _LOOK_S: Final = 20.0
 _log = logging.getLogger("hourwheel.integrations")
 
@@ -36,7 +38,12 @@ class LeasedQueue:
         self.topic = topic
         self._clock = channel.clock
         self._consumer = AsyncConsumer(
-            channel, group=group, topic=topic, invisible_ms=invisible_ms, prefetch_messages=0
+            channel,
+            group=group,
+            topic=topic,
+            invisible_ms=invisible_ms,
+            prefetch_messages=0,
+            ack_linger_ms=ACK_LINGER_MS,
         )
         self._leases = Leases()
         self._leased = asyncio.Event()
@@ -71,11 +78,6 @@ class LeasedQueue:
         self._leases.remove(message.batch)
         self._consumer.ack_soon(message)
 
-    async def ack(self, message: ReceivedMessage) -> None:
-        """As `ack_soon`, and durable when this returns. Raises as `AsyncConsumer.ack`."""
-        self._leases.remove(message.batch)
-        await self._consumer.ack(message)
-
     async def give_back(self, messages: list[ReceivedMessage], delay_ms: int = 0) -> None:
         """These come again, as another attempt, or as dead letters when none is left."""
         for message in messages:
@@ -88,6 +90,14 @@ class LeasedQueue:
             return  # their leases are over, and so they come again in any case
         except errors.HourwheelError as error:
             _log.warning("%s: messages come again when leases end: %s", self.topic, error)
+
+    async def reject(self, message: ReceivedMessage, reason: str) -> None:
+        """It is a dead letter at once. Raises as `AsyncConsumer.nack`."""
+        self._leases.remove(message.batch)
+        try:
+            await self._consumer.nack([message], dead_letter=True, reason=reason)
+        except errors.StaleReceipt:
+            _log.warning("%s: %s comes again: its lease was over", self.topic, message.message_id)
 
     async def settle(self) -> None:
         """After a `receive` that was cancelled: nothing more is leased by it."""

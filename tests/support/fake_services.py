@@ -195,7 +195,7 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
 
     async def Nack(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "Nack", request, context)
-        for chosen in request.ranges:
+        for chosen in () if request.dead_letter else request.ranges:
             leased = self._node.leases.get(chosen.receipt, [])
             self._node.give_back(leased[chosen.first : chosen.first + chosen.count])
         return consumer_pb2.NackResponse(outcomes=map(self._outcome, request.ranges))

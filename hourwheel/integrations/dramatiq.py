@@ -1,0 +1,279 @@
+"""Hourwheel as a broker of dramatiq.
+
+    import dramatiq
+    from hourwheel.integrations.dramatiq import HourwheelBroker
+
+    dramatiq.set_broker(HourwheelBroker("hourwheel://127.0.0.1:7400"))
+
+A message that is sent with a delay, or that the middleware `Retries` sends again, is published with
+its due time: it waits in the wheel, and in no worker's memory. There are no queues `.DQ`. What an
+actor rejects is a dead letter of the group (`hourwheel dead list`). A queue is a topic.
+
+dramatiq's command line forks before it connects, so that workers are clients themselves.
+"""
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+from dramatiq import Broker, Consumer, Message, MessageProxy, Middleware
+from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
+
+from hourwheel import errors
+from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.loop_thread import LoopThread
+from hourwheel.client.message import Message as Outgoing
+from hourwheel.client.message import ReceivedMessage
+from hourwheel.client.producer import AsyncProducer
+from hourwheel.clock import SystemClock
+from hourwheel.integrations import queue_admin
+from hourwheel.integrations.leased_queue import LeasedQueue
+from hourwheel.integrations.names import topic_of
+from hourwheel.transport.access import Tls, Token
+from hourwheel.transport.channel import Channel
+
+DEFAULT_GROUP: Final = "dramatiq"
+INVISIBLE_MS: Final = 60_000
+"""A worker that is killed keeps what it had from others so long."""
+_SCHEME: Final = "hourwheel://"
+_REASON_CHARS_MAX: Final = 200
+_NO_MESSAGE: Final = "it is no message of dramatiq"
+_clock: Final = SystemClock()
+Result = TypeVar("Result")
+
+
+class HourwheelBroker(Broker):
+    """A broker for dramatiq. It connects when it is first used, in the process that uses it."""
+
+    def __init__(
+        self,
+        url: str = "hourwheel://127.0.0.1:7400",
+        *,
+        middleware: list[Middleware] | None = None,
+        group: str = DEFAULT_GROUP,
+        namespace: str = "",
+        invisible_ms: int = INVISIBLE_MS,
+        tls: Tls | bool | None = None,
+        token: Token | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            url: `hourwheel://user:secret@host:port`, with more of `host:port` behind commas; user
+                and scheme may be left out.
+            middleware: see `dramatiq.Broker`.
+            group: the consumer group of all workers.
+            namespace: sets queues of equal names apart.
+            invisible_ms: how long a message is leased. Leases are made longer while a worker has
+                the message.
+            tls: see `hourwheel.Channel`.
+            token: see `hourwheel.Channel`.
+
+        Raises:
+            InvalidArgument: `url` names no server.
+        """
+        super().__init__(middleware=middleware)
+        self.queues: set[str] = set()
+        self._group, self._namespace, self._invisible_ms = group, namespace, invisible_ms
+        user, _, servers = url.removeprefix(_SCHEME).rstrip("/").rpartition("@")
+        name, _, secret = user.partition(":")
+        login = (unquote(name), unquote(secret)) if user else None
+        self._channel = Channel(servers, tls=tls, token=token, user=login)
+        self._producer = AsyncProducer(self._channel)
+        self._admin = AsyncAdmin(self._channel)
+        self._thread = LoopThread(self._close)
+
+    async def _close(self) -> None:
+        await self._producer.close()
+        await self._channel.close()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._thread.finish(self._close())
+
+    def topic_of(self, queue_name: str) -> str:
+        """The topic of a queue. Raises InvalidTopic."""
+        return topic_of(queue_name, self._namespace)
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Know of a queue; the topic is made when it is first used."""
+        if queue_name in self.queues:
+            return
+        self.emit_before("declare_queue", queue_name)
+        self.queues.add(queue_name)
+        self.emit_after("declare_queue", queue_name)
+
+    def get_declared_queues(self) -> set[str]:
+        """All that were declared."""
+        return self.queues.copy()
+
+    def enqueue(self, message: Message[Any], *, delay: int | None = None) -> Message[Any]:
+        """Publish a message, for `delay` milliseconds from now.
+
+        Raises:
+            ConnectionClosed: no node takes it in time.
+            InvalidArgument: it is too large, or the delay is negative or too long.
+        """
+        if "eta" in message.options:  # from elsewhere; a worker would delay it once more
+            options = {name: one for name, one in message.options.items() if name != "eta"}
+            message = dataclasses.replace(message, options=options)
+        self.emit_before("enqueue", message, delay)
+        outgoing = Outgoing(
+            message.encode(),
+            delay_ms=None if delay is None else max(0, round(delay)),
+            keys=[message.message_id],
+            content_type="application/json",
+        )
+        topic = self.topic_of(message.queue_name)
+        self._run(partial(self._producer.publish, topic, outgoing))
+        self.emit_after("enqueue", message, delay)
+        return message
+
+    def cancel(self, message: Message[Any]) -> bool:
+        """Take back a message that is not due yet. False: it is gone, or was never there.
+
+        Raises:
+            ConnectionClosed: no node answers.
+        """
+        topic = self.topic_of(message.queue_name)
+        try:
+            found = self._run(partial(self._producer.cancel_by_key, topic, message.message_id))
+        except errors.UnknownTopic:
+            return False
+        return bool(found.cancelled_count)
+
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 30_000) -> Consumer:
+        """Messages of a queue.
+
+        Raises:
+            QueueNotFound: it was not declared.
+        """
+        if queue_name not in self.queues:
+            raise QueueNotFound(queue_name)
+        queue = LeasedQueue(
+            self._channel, self.topic_of(queue_name), self._group, self._invisible_ms
+        )
+        return _HourwheelConsumer(self._thread, queue, prefetch, timeout)
+
+    def flush(self, queue_name: str) -> None:
+        """Drop the messages of a queue: those that are not due, and those that are."""
+        topic = self.topic_of(queue_name)
+        self._run(partial(queue_admin.purge, self._admin, topic, self._group))
+
+    def flush_all(self) -> None:
+        """As `flush`, of all queues."""
+        for queue_name in self.queues:
+            self.flush(queue_name)
+
+    def join(self, queue_name: str, *, interval: int = 100, timeout: int | None = None) -> None:
+        """Wait until nothing of a queue is left to do, later messages included: for tests.
+
+        Raises:
+            QueueJoinTimeout: it takes longer than `timeout` milliseconds.
+        """
+        until_ms = None if timeout is None else _clock.monotonic_ms() + timeout
+        topic, pause = self.topic_of(queue_name), threading.Event()
+        while self._run(partial(queue_admin.count_unfinished, self._admin, topic, self._group)):
+            if until_ms is not None and _clock.monotonic_ms() >= until_ms:
+                raise QueueJoinTimeout(queue_name)
+            pause.wait(interval / 1_000)
+
+    def _run(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        return _run(self._thread, call)
+
+
+class _Received(MessageProxy):
+    """A message, and its lease."""
+
+    def __init__(self, message: Message[Any], received: ReceivedMessage) -> None:
+        super().__init__(message)
+        self.received = received
+
+
+class _HourwheelConsumer(Consumer):
+    """Of one queue. `ack` and `nack` are called by the threads of workers."""
+
+    def __init__(
+        self, thread: LoopThread, queue: LeasedQueue, prefetch: int, timeout_ms: int
+    ) -> None:
+        self._thread, self._queue = thread, queue
+        self._prefetch, self._timeout_ms = prefetch, timeout_ms
+        self._fetched: deque[ReceivedMessage] = deque()
+        self._held_count = 0
+        self._freed = threading.Condition()
+
+    def __next__(self) -> MessageProxy | None:
+        """The next message; None: none within the time."""
+        if not self._fetched:
+            self._fetch()
+        if not self._fetched:
+            return None
+        received = self._fetched.popleft()
+        try:
+            return _Received(Message.decode(received.body), received)
+        except (DecodeError, errors.InvalidBatch, ValueError, TypeError, KeyError):
+            self._end(partial(self._queue.reject, received, _NO_MESSAGE))
+            return None
+
+    def _fetch(self) -> None:
+        with self._freed:
+            self._freed.wait_for(
+                lambda: self._held_count < self._prefetch, self._timeout_ms / 1_000
+            )
+            room = self._prefetch - self._held_count
+        if room <= 0:
+            return
+        found = _run(self._thread, partial(self._queue.receive, room, self._timeout_ms))
+        with self._freed:
+            self._held_count += len(found)
+        self._fetched.extend(found)
+
+    def ack(self, message: MessageProxy) -> None:
+        """It is done. Raises ConnectionClosed."""
+        assert isinstance(message, _Received)
+        received = message.received
+        self._thread.call_soon(partial(self._queue.ack_soon, received))
+        self._free()
+
+    def nack(self, message: MessageProxy) -> None:
+        """It is a dead letter. Raises ConnectionClosed."""
+        assert isinstance(message, _Received)
+        error = getattr(message, "_exception", None)
+        reason = "rejected" if error is None else f"{type(error).__name__}: {error}"
+        received = message.received
+        self._end(partial(self._queue.reject, received, reason[:_REASON_CHARS_MAX]))
+
+    def requeue(self, messages: Iterable[MessageProxy]) -> None:
+        """They come again at once, to any worker. Raises ConnectionClosed."""
+        given = [one.received for one in messages if isinstance(one, _Received)]
+        _run(self._thread, partial(self._queue.give_back, given))
+
+    def close(self) -> None:
+        """Give back what nobody has asked for, and end."""
+        given = list(self._fetched)
+        self._fetched.clear()
+        _run(self._thread, partial(self._queue.give_back, given))
+        _run(self._thread, self._queue.close)
+
+    def _end(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            _run(self._thread, call)
+        finally:
+            self._free()
+
+    def _free(self) -> None:
+        with self._freed:
+            self._held_count -= 1
+            self._freed.notify()
+
+
+def _run(thread: LoopThread, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Raises ConnectionClosed where trying again may help, and what `call` raises."""
+    try:
+        return thread.run(call())
+    except (errors.Unavailable, errors.Timeout, errors.Cancelled) as error:
+        raise ConnectionClosed(error) from error

@@ -1,0 +1,139 @@
+"""dramatiq as its users run it, at a real node: `hourwheel.integrations.dramatiq`."""
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+from hourwheel import AsyncAdmin
+from node.process.subprocess_node import ChildNode
+from tests.support.eventually import until, until_told
+
+PROGRAM: Final = """
+    import os
+    import time
+    from pathlib import Path
+
+    import dramatiq
+
+    from hourwheel.integrations.dramatiq import HourwheelBroker
+
+    broker = HourwheelBroker(os.environ["SERVERS"], invisible_ms=2_000)
+    dramatiq.set_broker(broker)
+
+    def write(*words):
+        with Path("runs.txt").open("a") as file:
+            file.write(" ".join(map(str, words)) + f" {int(time.time() * 1_000)}\\n")
+
+    @dramatiq.actor
+    def note(what):
+        write("note", what)
+
+    @dramatiq.actor(min_backoff=10, max_backoff=20, max_retries=2)
+    def fail(what):
+        write("fail", what)
+        raise ValueError(what)
+
+    @dramatiq.actor
+    def kill(what):
+        path = Path("killed")
+        write("kill", what)
+        if not path.exists():
+            path.touch()
+            os.kill(os.getppid() if what == "parent" else os.getpid(), 9)
+"""
+
+
+class DramatiqWorker:
+    """`dramatiq shop` in a folder."""
+
+    def __init__(self, folder: Path, servers: str) -> None:
+        self.folder = folder
+        self.environ = {**os.environ, "SERVERS": servers}
+        self.process: asyncio.subprocess.Process
+
+    async def __aenter__(self) -> Self:
+        (self.folder / "shop.py").write_text(textwrap.dedent(PROGRAM))
+        with (self.folder / "dramatiq.log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "dramatiq", "shop", "--processes", "1", "--threads", "2"),
+                cwd=self.folder,
+                env=self.environ,
+                stderr=log,
+            )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        await self.process.wait()
+
+    async def run(self, program: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "import shop\n" + textwrap.dedent(program)),
+            cwd=self.folder,
+            env=self.environ,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0
+        return output.decode()
+
+    def runs(self, actor: str) -> list[tuple[str, int]]:
+        path = self.folder / "runs.txt"
+        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [(what, int(ms)) for name, what, ms in rows if name == actor]
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[ChildNode]:
+    async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as found:
+        yield found
+
+
+async def test_messages_are_held_by_the_broker_retried_and_kept_as_dead_letters(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    async with DramatiqWorker(tmp_path, node.address) as worker:
+        due_ms = await worker.run("""
+            import time
+            shop.note.send("soon")
+            shop.fail.send("bad")
+            print(int(time.time() * 1_000) + 1_000)
+            shop.note.send_with_options(args=("due",), delay=1_000)
+            gone = shop.note.send_with_options(args=("never",), delay=1_000)
+            assert shop.broker.cancel(gone) and not shop.broker.cancel(gone)
+            for n in range(20):
+                shop.note.send_with_options(args=(n,), delay=9_999_000)
+        """)
+        await until(lambda: {what for what, _ in worker.runs("note")} == {"soon", "due"})
+        await until(lambda: len(worker.runs("fail")) == 3)
+        async with AsyncAdmin(node.address) as admin:
+
+            async def is_kept() -> bool:
+                found = [one async for one in admin.list_dead_letters("dramatiq")]
+                return [one.reason for one in found] != []
+
+            await until_told(is_kept)
+            assert (await admin.count_pending("default")).matched_count == 20
+        await worker.run("shop.broker.flush_all(); shop.broker.join('default', timeout=60_000)")
+        async with AsyncAdmin(node.address) as admin:
+            assert (await admin.count_pending("default")).matched_count == 0
+    counts = Counter(what for what, _ in worker.runs("note"))
+    assert counts == {"soon": 1, "due": 1}
+    assert all(ms >= int(due_ms) for what, ms in worker.runs("note") if what == "due")
+
+
+async def test_what_a_killed_worker_had_comes_again(node: ChildNode, tmp_path: Path) -> None:
+    async with DramatiqWorker(tmp_path, node.address) as first:
+        await first.run("shop.kill.send('self')")
+        await until(lambda: first.runs("kill"))
+    async with DramatiqWorker(tmp_path, node.address) as second:
+        await until(lambda: len(second.runs("kill")) == 2)

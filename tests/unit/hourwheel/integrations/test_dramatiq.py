@@ -1,0 +1,180 @@
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import dramatiq
+import pytest
+from dramatiq import Worker
+from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
+
+from hourwheel import errors
+from hourwheel.formats.meta import decode
+from hourwheel.integrations.dramatiq import HourwheelBroker
+from tests.support.eventually import until
+from tests.support.fake_broker import STORE_MS
+from tests.support.fake_node import FakeNode
+
+
+@asynccontextmanager
+async def broker_at(node: FakeNode, **settings: Any) -> AsyncIterator[HourwheelBroker]:
+    broker = HourwheelBroker(f"hourwheel://{node.address}/", **settings)
+    try:
+        yield broker
+    finally:
+        await asyncio.to_thread(broker.close)
+
+
+def actor(broker: HourwheelBroker, name: str = "work", **options: Any) -> Any:
+    """An actor that notes what it is called with."""
+    calls: list[Any] = []
+
+    def work(what: Any) -> None:
+        calls.append(what)
+        if what == "fail" or (what == "once" and calls.count("once") == 1):
+            raise ValueError(what)
+
+    found = dramatiq.actor(
+        work, actor_name=name, broker=broker, min_backoff=1, max_backoff=2, **options
+    )
+    found.calls = calls  # type: ignore[attr-defined]
+    return found
+
+
+@asynccontextmanager
+async def working(broker: HourwheelBroker) -> AsyncIterator[None]:
+    worker = Worker(broker, worker_threads=2, worker_timeout=50)
+    worker.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(worker.stop)
+
+
+async def test_message_has_its_delay_and_its_id_as_the_key(node: FakeNode) -> None:
+    async with broker_at(node, namespace="shop") as broker:
+        work = actor(broker, queue_name="orders")
+        sent = [
+            await asyncio.to_thread(work.send_with_options, args=("x",), delay=delay)
+            for delay in (None, 5_000, -3)
+        ]
+        assert broker.get_declared_queues() == {"orders"}
+        assert broker.get_declared_delay_queues() == set()
+    assert [one.due_ms - STORE_MS for one in node.messages] == [0, 5_000, 0]
+    assert {one.topic for one in node.messages} == {"shop||orders"}
+    keys = [decode(one.blob[: one.meta_bytes]).keys for one in node.messages]
+    assert keys == [(one.message_id,) for one in sent]
+    assert "eta" not in dramatiq.Message.decode(node.messages[1].body).options
+
+
+async def test_messages_are_worked_on_retried_and_rejected(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker, max_retries=1)
+        async with working(broker):
+            for what in ("a", "once", "fail"):
+                await asyncio.to_thread(work.send, what)
+            await until(lambda: sorted(work.calls) == ["a", "fail", "fail", "once", "once"])
+            await until(lambda: any(one.dead_letter for one in node.calls["Nack"]))
+            await until(lambda: len(node.acked()) == 4)
+    (rejected,) = [one for one in node.calls["Nack"] if one.dead_letter]
+    assert rejected.reason.startswith("ValueError: fail")
+
+
+async def test_what_no_actor_knows_and_what_is_no_message_is_rejected(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker)
+        node.add_topic("default", b"{}", b"\xff", b"[1]", b'{"queue_name": 3}')
+        await asyncio.to_thread(work.send, "known")
+        stranger = work.message("unknown").copy(actor_name="stranger")
+        await asyncio.to_thread(broker.enqueue, stranger)
+        async with working(broker):
+            await until(lambda: sum(one.dead_letter for one in node.calls["Nack"]) == 5)
+            await until(lambda: work.calls == ["known"])
+
+
+async def test_worker_holds_no_more_than_it_may_and_gives_back_the_rest(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker)
+        for number in range(4):
+            await asyncio.to_thread(work.send, number)
+
+        def consume() -> None:
+            consumer = broker.consume("default", prefetch=2, timeout=20)
+            first, second = next(consumer), next(consumer)
+            assert first is not None
+            assert second is not None
+            assert next(consumer) is None
+            consumer.ack(first)
+            third = next(consumer)
+            assert third is not None
+            assert third.args == (2,)
+            consumer.requeue([second, third])
+            consumer.close()
+
+        await asyncio.to_thread(consume)
+        with pytest.raises(QueueNotFound):
+            broker.consume("other")
+    assert max(request.max_messages for request in node.calls["Receive"]) == 2
+    assert sorted(one.attempt for one in node.messages) == [1, 1, 2, 2]
+
+
+async def test_who_waits_for_room_goes_on_when_a_message_is_done(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker)
+        for number in range(2):
+            await asyncio.to_thread(work.send, number)
+
+        def consume() -> Any:
+            consumer = broker.consume("default", prefetch=1, timeout=30_000)
+            first = next(consumer)
+            assert first is not None
+            threading.Timer(0.01, consumer.ack, [first]).start()
+            second = next(consumer)
+            consumer.close()
+            return second
+
+        assert (await asyncio.to_thread(consume)).args == (1,)
+
+
+async def test_no_node_is_a_connection_error(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker)
+        consumer = broker.consume("default")
+        node.fail_next("Receive", *[errors.Cancelled("closed")] * 3)
+        with pytest.raises(ConnectionClosed):
+            await asyncio.to_thread(next, consumer)
+        node.refused_topics.add("default")
+        with pytest.raises(errors.InvalidTopic):
+            await asyncio.to_thread(work.send, 1)
+    with pytest.raises(ConnectionClosed):
+        await asyncio.to_thread(work.send, 1)
+
+
+async def test_message_that_is_not_due_is_taken_back(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker)
+        message = await asyncio.to_thread(work.send_with_options, args=(1,), delay=99_000)
+        await asyncio.to_thread(broker.cancel, message)
+    (request,) = node.calls["Cancel"]
+    assert (request.topic, list(request.keys)) == ("default", [message.message_id])
+
+
+async def test_join_ends_when_nothing_is_left_and_not_before(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        broker.declare_queue("none")
+        await asyncio.to_thread(broker.join, "none")
+        node.topics["full"] = 1
+        node.add_topic("full", b"x")
+        broker.declare_queue("full")
+        with pytest.raises(QueueJoinTimeout):
+            await asyncio.to_thread(broker.join, "full", interval=1, timeout=5)
+
+
+def test_url_has_nodes_and_a_user() -> None:
+    HourwheelBroker("hourwheel://u:p%40@127.0.0.1:1,127.0.0.1:2").close()
+    HourwheelBroker("a:1").close()
+    with pytest.raises(errors.Unprotected):
+        HourwheelBroker("hourwheel://u:p@elsewhere:1")
+    with pytest.raises(errors.InvalidArgument):
+        HourwheelBroker("hourwheel://elsewhere")

@@ -1,0 +1,35 @@
+"""The programs of the guides for those who come from elsewhere are programs."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.guide_commands import fenced
+
+
+def run(page: str) -> dict[str, Any]:
+    """What the program of a page defines; it connects to nothing."""
+    (program,) = fenced(page, "python")
+    found: dict[str, Any] = {"__name__": "shop"}
+    exec(compile(program, page, "exec"), found)
+    return found
+
+
+def test_program_of_celery_has_its_task_and_its_broker() -> None:
+    found = run("docs/guides/from-celery.md")
+    assert found["app"].conf.broker_url == "hourwheel://127.0.0.1:7400"
+    assert found["app"].connection_for_write().transport_cls == "hourwheel"
+    assert "shop.close_unpaid" in found["app"].tasks
+
+
+def test_program_of_dramatiq_has_its_actor() -> None:
+    found = run("docs/guides/from-dramatiq.md")
+    assert found["close_unpaid"].options["max_retries"] == 3
+    assert found["dramatiq"].get_broker().get_declared_queues() == {"default"}
+
+
+def test_program_for_all_others_has_its_handler(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run("docs/guides/from-others.md")
+    found["close_unpaid"]({"id": 17})
+    assert capsys.readouterr().out == "closing order 17\n"
+    assert [one.topic for one in found["app"].handlers] == ["unpaid"]

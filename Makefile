@@ -24,8 +24,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test collected test-static test-most test-spark test-ops test-console \
-	coverage check lint types contracts \
+.PHONY: help venv demo test collected test-static test-most test-spark test-ops \
+	test-clients test-console coverage check lint types contracts \
 	format bench bench-peers soak chaos chaos-long dist release site packaging-lint pages lock proto \
 	proto-accept proto-lint spark-zip clean
 
@@ -87,7 +87,7 @@ collected: $(VENV)/dev.stamp
 
 test-most: $(VENV)/dev.stamp
 	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark \
-		--ignore tests/ops --ignore tests/console
+		--ignore tests/ops --ignore tests/console --ignore tests/libraries
 
 # One session of Spark for all, not one a worker. It mostly waits, so it runs beside the others.
 test-spark: $(VENV)/dev.stamp
@@ -111,6 +111,9 @@ test-console: $(VENV)/dev.stamp  ## the console in a real browser; pictures in b
 			"(CONSOLE_REQUIRED=1 makes that a failure)"; \
 		[ -z "$(CONSOLE_REQUIRED)" ]; \
 	fi
+
+test-clients: $(VENV)/dev.stamp  ## Celery and dramatiq at three nodes, one killed (minutes)
+	@$(PYTEST) -p no:cacheprovider tests/libraries
 
 coverage: $(VENV)/dev.stamp  ## how much of each package the quick tests run, against its floor
 	@mkdir -p build

@@ -15,7 +15,14 @@ from tests.bench.peers.workloads import WORKLOADS
 from tests.bench.sizes import Size
 
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-LONG: Final = {"audit", "cluster_lateness", "failover", "log_source", "noisy_principal"}
+LONG: Final = {
+    "audit",
+    "cluster_lateness",
+    "failover",
+    "log_source",
+    "noisy_principal",
+    "task_queues",
+}
 """Only in `make soak`: half a minute even when they are tiny."""
 
 

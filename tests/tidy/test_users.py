@@ -25,6 +25,7 @@ ALLOWED: Final = {
         "LAST",  # of `Missed`
     ),
     "what handlers of users call": ("publish_async",),
+    "what programs with dramatiq begin with": ("HourwheelBroker",),
     "what tests of users call": ("advance_async", "advance_to", "advance_to_async"),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),
     "what the harness of chaos lends to tests of real clusters": ("QUICK_MIX",),

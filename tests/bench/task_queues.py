@@ -1,0 +1,204 @@
+"""Tasks of Celery and dramatiq with Hourwheel as the broker, beside Redis where there is one."""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from node.process.subprocess_node import ChildNode
+from node.tools.local_cluster.nodes import find_free_ports
+from tests.bench.results import Report
+from tests.bench.sizes import Size
+from tests.support.eventually import before_the_next_look
+
+_PROGRAM: Final = """
+import os, sys
+
+BROKER, LIBRARY = os.environ["BROKER"], os.environ["LIBRARY"]
+DONE = os.open("done", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+def nothing(number):
+    os.write(DONE, b".")
+
+if LIBRARY == "celery":
+    from celery import Celery
+    import hourwheel.integrations.kombu
+    app = Celery("work", broker=BROKER)
+    app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=64)
+    task = app.task(nothing)
+    def send(number, delay_s):
+        task.apply_async((number,), countdown=delay_s)
+else:
+    import dramatiq
+    if BROKER.startswith("redis"):
+        from dramatiq.brokers.redis import RedisBroker
+        broker = RedisBroker(url=BROKER)
+    else:
+        from hourwheel.integrations.dramatiq import HourwheelBroker
+        broker = HourwheelBroker(BROKER)
+    dramatiq.set_broker(broker)
+    task = dramatiq.actor(nothing)
+    def send(number, delay_s):
+        delay = None if delay_s is None else delay_s * 1_000
+        task.send_with_options(args=(number,), delay=delay)
+
+if __name__ == "__main__":
+    from concurrent.futures import ThreadPoolExecutor
+    count, delay_s = int(sys.argv[1]), int(sys.argv[2]) or None
+    with ThreadPoolExecutor(8) as senders:
+        list(senders.map(lambda number: send(number, delay_s), range(count)))
+"""
+_COMMANDS: Final = {
+    "celery": ("celery", "-A", "work", "worker", "-c", "2", "--loglevel", "ERROR"),
+    "dramatiq": ("dramatiq", "work", "--processes", "2", "--threads", "8"),
+}
+_SETTLE_S: Final = 3.0
+_WAIT_S: Final = 600.0
+
+
+@dataclass
+class _Broker:
+    """One that runs."""
+
+    name: str
+    url: str
+    pid: int
+
+
+async def run(size: Size, folder: Path) -> Report:
+    """Tasks that do nothing, then tasks for in an hour, with each library at each broker."""
+    count = size.pick(20, 500, 20_000)
+    later = size.pick(20, 1_000, 100_000)
+    report = Report(
+        [
+            f"{count:,} tasks that write one byte, sent by 8 threads before the workers start",
+            "Celery: 2 children, acknowledged early; dramatiq: 2 processes of 8 threads",
+            f"{later:,} tasks for in an hour; memory is what is resident more than before them",
+            "Redis: append-only file, fsync every second; Hourwheel: fdatasync before the answer",
+        ]
+    )
+    for make in (_hourwheel, _redis):
+        for library in _COMMANDS:
+            place = folder / f"{library}-{make.__name__}"
+            place.mkdir()
+            async with make(place) as broker:
+                if broker is None:
+                    report.conditions.append("Redis is left out: no server, or no client for it")
+                    break
+                await _measure(report, broker, library, place, (count, later))
+    return report
+
+
+async def _measure(
+    report: Report, broker: _Broker, library: str, folder: Path, counts: tuple[int, int]
+) -> None:
+    count, later = counts
+    name = f"{library} + {broker.name}"
+    (folder / "work.py").write_text(_PROGRAM)
+    environ = {**os.environ, "BROKER": broker.url, "LIBRARY": library, "PYTHONWARNINGS": "ignore"}
+    begun = time.perf_counter()
+    await _send(folder, environ, count, 0)
+    report.add(f"{name}: sent", count / (time.perf_counter() - begun), "tasks/s")
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", *_COMMANDS[library]),
+        cwd=folder,
+        env=environ,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        done = folder / "done"
+        await _until_size(done, 1)
+        first, first_s = _size_of(done), time.perf_counter()
+        await _until_size(done, count)
+        handled = max(1, count - first) / max(1e-9, time.perf_counter() - first_s)
+        report.add(f"{name}: handled", handled, "tasks/s", note="from the first one on")
+        before = _resident_bytes(worker.pid), _resident_bytes(broker.pid)
+        await _send(folder, environ, later, 3_600)
+        await asyncio.sleep(_SETTLE_S)
+        after = _resident_bytes(worker.pid), _resident_bytes(broker.pid)
+        for who, old, new in zip(("worker", "broker"), before, after, strict=True):
+            report.add(f"{name}: {who}, for each later task", (new - old) / later, "bytes")
+    finally:
+        worker.terminate()
+        await worker.wait()
+
+
+async def _send(folder: Path, environ: dict[str, str], count: int, delay_s: int) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "work.py", str(count), str(delay_s)), cwd=folder, env=environ
+    )
+    if await process.wait():
+        raise RuntimeError("sending has failed")
+
+
+async def _until_size(path: Path, count: int) -> None:
+    async with asyncio.timeout(_WAIT_S):
+        while _size_of(path) < count:
+            await before_the_next_look()
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _resident_bytes(pid: int) -> int:
+    """Of a process and all below it, what they share counted once (Pss)."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(stat[1])
+    family = {pid}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    total = 0
+    for one in family:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1_024
+    return total
+
+
+@contextlib.asynccontextmanager
+async def _hourwheel(folder: Path) -> AsyncIterator[_Broker | None]:
+    async with ChildNode(folder / "node", log_file=folder / "node.log") as node:
+        yield _Broker("Hourwheel", f"hourwheel://{node.address}", node.pid)
+
+
+@contextlib.asynccontextmanager
+async def _redis(folder: Path) -> AsyncIterator[_Broker | None]:
+    if shutil.which("redis-server") is None or importlib.util.find_spec("redis") is None:
+        yield None
+        return
+    port = find_free_ports(1)
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    server = await asyncio.create_subprocess_exec(
+        *(*command, "--save", "", "--appendonly", "yes"), stdout=subprocess.DEVNULL
+    )
+    try:
+        await _until_listening(port)
+        yield _Broker("Redis", f"redis://127.0.0.1:{port}", server.pid)
+    finally:
+        server.terminate()
+        await server.wait()
+
+
+async def _until_listening(port: int) -> None:
+    async with asyncio.timeout(_WAIT_S):
+        while True:
+            with contextlib.suppress(ConnectionError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                await writer.wait_closed()
+                return
+            await before_the_next_look()

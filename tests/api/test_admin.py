@@ -97,6 +97,7 @@ async def test_groups_can_be_made_listed_and_deleted() -> None:
         in_flight_max=0,
         per_second_max=0,
         order=groups_pb2.GROUP_ORDER_NONE,
+        keeps_expired=False,
     )
     (lag,) = one.group.lags
     assert (lag.topic, lag.unresolved_count, lag.leased_count) == ("orders", 7, 2)

@@ -9,6 +9,7 @@ docs/ARCHITECTURE.md:
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
         acknowledged twice, not given back
     I6  cancel, reschedule, dedup key
+    I10 order, in flight, too fast, occurrence twice, occurrence lost, occurrence unwanted
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained.
@@ -16,11 +17,13 @@ The history must have ended: nothing under way, every consumer drained.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import pairwise, starmap
 from math import inf
 from typing import Final, NamedTuple
 
+from chaos.actors.turns import beyond_limits, out_of_turn
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
+from chaos.recurring.checks import recurring
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 
 _SHOWN_MAX: Final = 5
@@ -65,6 +68,9 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_not_delivered(history, stored),
         *_each_message(history, stored, bounds),
         *_let_in(history, bounds),
+        *starmap(Violation, out_of_turn(history, stored, bounds.clock_ms)),
+        *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
+        *starmap(Violation, recurring(history, stored, bounds.clock_ms)),
     ]
 
 
@@ -98,6 +104,8 @@ def _published_twice(history: History, stored: Stored) -> Iterator[Violation]:
     first: dict[int, int] = {}
     for sequence, kept in stored.messages.items():
         serial = kept.serial
+        if sequence in stored.occurrences:
+            continue
         if serial is None or serial not in history.sent:
             yield Violation("phantom", f"nobody published what is stored as sequence {sequence}")
         elif serial in history.refused:
@@ -169,6 +177,7 @@ def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Viola
         if fault is not None:
             yield Violation("cancel", f"{cancel.serial} ({message_id}) {fault}")
     requested |= {other for what, other in stored.deduped.values() if what == _REPLACED}
+    requested |= stored.occurrences.keys()  # changes take them back
     for sequence in stored.cancelled - requested:
         yield Violation("cancel", f"sequence {sequence} is cancelled, and nobody asked for it")
     taken_back = {one.serial for one in history.cancels if one.outcome is CancelOutcome.CANCELLED}
@@ -326,6 +335,8 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
         yield from _attempts(lives, history.groups[group][1])
         yield from _causes(lives, done, bounds)
         is_dead = (group, lives[0].message_id.sequence) in dead
+        # One that has used up its attempts blocks its key, until it is skipped.
+        is_dead |= group in history.ordered and lives[-1].attempt >= history.groups[group][1]
         yield from _ends(lives, done, bounds, is_dead=is_dead)
     for key in finishes.keys() - deliveries.keys():
         yield Violation("phantom", f"{key} was finished without having come")

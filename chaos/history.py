@@ -18,7 +18,10 @@ from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 _SERIAL_BYTES: Final = 8
 _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
 _LENGTHS: Final = 193
-_OTHERS: Final = frozenset({"guest_calls", "grant_changes", "deal", "contradiction"})
+_OTHERS: Final = frozenset(
+    {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
+    | {"changes", "occurrences"}
+)
 
 Verb: TypeAlias = Literal["ack", "nack"]
 
@@ -133,6 +136,27 @@ class GrantChange(NamedTuple):
     answered_ms: float
 
 
+class Change(NamedTuple):
+    """A recurrence was changed; asked for again until there was an answer."""
+
+    name: str
+    verb: str
+    """put, pause, resume or delete."""
+    requested_ms: float
+    """For the first time."""
+    answered_ms: float
+
+
+class Occurrence(NamedTuple):
+    """An occurrence of a recurrence came out."""
+
+    name: str
+    number: int
+    """Its number, by its properties."""
+    message_id: MessageId
+    due_ms: int
+
+
 class Fault(NamedTuple):
     """What the harness did to the cluster."""
 
@@ -166,6 +190,17 @@ class History:
     """Serials of the messages of each transaction."""
     contradictions: list[str] = field(default_factory=list)
     """Transactions that were told to have two outcomes."""
+    ordered: set[str] = field(default_factory=set)
+    """Groups that get messages of one ordering key one by one."""
+    keys: dict[int, str] = field(default_factory=dict)
+    """Serial -> ordering key."""
+    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Group -> (most live leases, most messages a second); 0: any number."""
+    changes: list[Change] = field(default_factory=list)
+    """Of recurrences; of each one behind the other."""
+    occurrences: list[Occurrence] = field(default_factory=list)
+    every_ms: int = 1_000
+    """The interval of all recurrences."""
     _last_serial: int = 0
 
     def next_serial(self) -> int:
@@ -194,6 +229,11 @@ class History:
             yield ["unique", *unique[:2], None, unique.pending_id, unique.outcome.name]
         for name in ("deliveries", "finishes", "faults", "guest_calls", "grant_changes"):
             yield from ([name, *event] for event in getattr(self, name))
+        yield from (["ordered", group] for group in sorted(self.ordered))
+        yield from (["key", *one] for one in self.keys.items())
+        yield from (["limit", group, *limits] for group, limits in self.limits.items())
+        yield from (["changes", *one] for one in self.changes)
+        yield from (["occurrences", *one] for one in self.occurrences)
         yield from (["deal", *serials] for serials in self.deals)
         yield from (["contradiction", text] for text in self.contradictions)
 
@@ -204,6 +244,17 @@ class History:
             self.grant_changes.append(GrantChange(*rest))
         elif kind == "deal":
             self.deals.append(tuple(rest))
+        elif kind == "ordered":
+            self.ordered.update(rest)
+        elif kind == "key":
+            self.keys[rest[0]] = rest[1]
+        elif kind == "limit":
+            self.limits[rest[0]] = (rest[1], rest[2])
+        elif kind == "changes":
+            self.changes.append(Change(*rest))
+        elif kind == "occurrences":
+            name, index, message_id, due_ms = rest
+            self.occurrences.append(Occurrence(name, index, MessageId(*message_id), due_ms))
         else:
             self.contradictions += rest
 
@@ -271,6 +322,14 @@ class Kept(NamedTuple):
     due_ms: int
 
 
+class Occurred(NamedTuple):
+    """A message of the log that is an occurrence of a recurrence."""
+
+    version: int
+    number: int
+    due_ms: int
+
+
 @dataclass
 class Stored:
     """What a stopped node's directory holds, read once for all: see chaos/stored.py."""
@@ -286,3 +345,9 @@ class Stored:
     """Sequence -> due time, of what was moved to another one than it was published with."""
     deduped: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Sequence of each message whose dedup key a pending one had -> (`DedupOutcome`, that one)."""
+    occurrences: dict[int, Occurred] = field(default_factory=dict)
+    """By sequence; those that were taken back as well."""
+    recurred: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Recurrence -> (due time, sequence) of its occurrences that were not taken back."""
+    overtaken: list[tuple[int, int]] = field(default_factory=list)
+    """(sequence, an earlier one of its key that was not resolved) in ordered groups."""

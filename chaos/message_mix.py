@@ -4,8 +4,10 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.history import body_of
 from hourwheel import AsyncProducer, Columns, Message, PublishedIds
 from hourwheel.formats.meta import MessageMeta
+from hourwheel.v1 import broker_pb2
 
 FAR_MS: Final = 3_600_000
 """What falls due later than this does so long after the test."""
@@ -31,6 +33,9 @@ class Mix:
     """Part that is moved to another due time, or is too late for it."""
     unique_names: int = 12
     """Dedup keys that one caller uses again and again; 0: it is not there."""
+    has_order: bool = True
+    """Whether there are messages with ordering keys."""
+    has_recurrences: bool = True
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
     """Part of what is received that is left until its lease ends."""
@@ -89,3 +94,17 @@ async def publish_list(
         for body, at in zip(bodies, times, strict=True)
     ]
     return await producer.publish_many(topic, messages)
+
+
+def request_of(
+    topic: str, serials: list[int], times: list[int], *, is_delay: bool
+) -> broker_pb2.PublishRequest:
+    """Messages of one unary call."""
+    request = broker_pb2.PublishRequest(topic=topic)
+    for serial, at in zip(serials, times, strict=True):
+        added = request.messages.add(body=body_of(serial))
+        if is_delay:
+            added.delay_ms = at
+        else:
+            added.due_ms = at
+    return request

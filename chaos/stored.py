@@ -5,10 +5,11 @@ node's own code takes part.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chaos.history import Entry, Kept, Stored, serial_of
+from chaos.history import Entry, Kept, Occurred, Stored, serial_of
 from chaos.log_model import LogModel
 from chaos.log_parts.entries import Log
 from hourwheel.formats.record_batch import Kind, RecordBatch, unpack_header
@@ -69,6 +70,18 @@ class LogFiles:
                 at += header.total_bytes
 
 
+@dataclass
+class _Patient(LogModel):
+    """Goes on where somebody was overtaken: the checker tells of it, and of all else."""
+
+    overtaken: list[tuple[int, int]] = field(default_factory=list)
+
+    def overtakes(self, sequence: int, position: int, before: int) -> None:
+        """Noted."""
+        del position
+        self.overtaken.append((sequence, before))
+
+
 def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
     """Read a log up to an offset.
 
@@ -76,7 +89,8 @@ def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
         AssertionError: it cannot be the log of anything sound: released twice, a gap, and so on.
         HourwheelError: a batch is damaged.
     """
-    model, stored = LogModel(), Stored()
+    stored = Stored()
+    model = _Patient(overtaken=stored.overtaken)
     for batch in log.scan(0, until_offset):
         model.read(batch)
         if batch.header.kind == Kind.PUBLISH:
@@ -90,6 +104,10 @@ def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
     stored.cancelled = set(model.cancelled)
     stored.deduped = dict(model.unique.taken)
     stored.moved = {sequence: due_ms for sequence, (due_ms, _) in model.moved.items()}
+    for (version, index), sequence in model.recurring.taken.items():
+        stored.occurrences[sequence] = Occurred(version, index, model.messages[sequence])
+    for name, every in model.recurring.due_ms.items():
+        stored.recurred[name.rpartition("\n")[2]] = list(every)
     return model, stored
 
 

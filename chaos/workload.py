@@ -13,11 +13,14 @@ paced by a clock. The same seed makes the same choices; threads and processes st
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, KeysView, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from chaos.actors import clockmaker, pupils
+from chaos.actors.clockmaker import Clockmaker
+from chaos.actors.namer import publish_unique
 from chaos.actors.trader import Trader
 from chaos.history import (
     Accepted,
@@ -28,12 +31,11 @@ from chaos.history import (
     History,
     Move,
     Sent,
-    Unique,
     Verb,
     body_of,
     serial_of,
 )
-from chaos.message_mix import FAR_MS, Mix, choose_delay, own_key, publish_list
+from chaos.message_mix import FAR_MS, Mix, choose_delay, own_key, publish_list, request_of
 from chaos.principals import ADMIN, GUEST, LOAD, GuestGrant, Principals
 from hourwheel import (
     AsyncAdmin,
@@ -41,9 +43,6 @@ from hourwheel import (
     AsyncProducer,
     AsyncTransactions,
     Channel,
-    DedupAnswer,
-    DedupOutcome,
-    IfPending,
     Message,
     MessageId,
     ReceivedMessage,
@@ -57,10 +56,21 @@ from hourwheel.transport.retry import is_undecided
 from hourwheel.v1 import broker_pb2
 
 TOPICS: Final = {"alpha": 1, "beta": 3}
-"""Name -> number of queues."""
-GROUPS: Final = {"alpha-all": ("alpha", 64), "alpha-few": ("alpha", 3), "beta-all": ("beta", 64)}
+"""Name -> number of queues, of those without order."""
+GROUPS: Final = {
+    "alpha-all": ("alpha", 64),
+    "alpha-few": ("alpha", 3),
+    "beta-all": ("beta", 64),
+    **{name: (pupils.TOPIC, one.attempts_max) for name, one in pupils.GROUPS.items()},
+}
 """Name -> (topic, most attempts)."""
-CONSUMERS: Final = ("alpha-all", "alpha-all", "alpha-few", "beta-all")
+CONSUMERS: Final = (
+    "alpha-all",
+    "alpha-all",
+    "alpha-few",
+    "beta-all",
+    *pupils.READERS,
+)
 INVISIBLE_MS: Final = 1_500
 GUEST_TOPIC: Final = "alpha"
 _TRADE_PAUSE_MS: Final = 20
@@ -90,6 +100,9 @@ class Workload:
     """Those of them that said that messages are safe."""
     given_up: list[errors.HourwheelError] = field(default_factory=list)
     """Why clients that try again until there is an answer ended with an error all the same."""
+    is_stopping: bool = False
+    """No more messages are to be published."""
+    clock: SystemClock = field(default_factory=SystemClock)
     principals: Principals | None = None
     """Who the clients are; None: nobody."""
     guest_grant: GuestGrant | None = None
@@ -97,7 +110,6 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Nothing is connected yet."""
-        self._clock = SystemClock()
         self._open: set[int] = set()
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
@@ -105,7 +117,6 @@ class Workload:
         self._to_move: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
         """(serial, where to)."""
         self._changed = asyncio.Event()
-        self._is_stopping = False
         self._asking_count = 0
         self._producing: list[asyncio.Task[None]] = []
 
@@ -114,7 +125,8 @@ class Workload:
         """Messages of which nobody has heard again."""
         return len(self._open)
 
-    def _random(self, name: object) -> random.Random:
+    def chooser(self, name: object) -> random.Random:
+        """Makes the same choices for the same seed and name."""
         return random.Random(f"{self.seed} {name}")
 
     # -- life -------------------------------------------------------------------------------------
@@ -136,7 +148,7 @@ class Workload:
             background.append(tasks.create_task(self._move_some(mover)))
             client = AsyncTransactions(channel, group="traders")
             contradictions = self.history.contradictions
-            self.trader = Trader(client, "beta", self._accept_all, self._fail, contradictions)
+            self.trader = Trader(client, "beta", self._accept_all, self.fail, contradictions)
             background.append(tasks.create_task(self.trader.answer()))
             producer = await clients.enter_async_context(
                 AsyncProducer(Channel(self.servers, **options), batch_messages=60)
@@ -149,7 +161,20 @@ class Workload:
                 tasks.create_task(self._trade()),
             ]
             if self.mix.unique_names:
-                self._producing.append(tasks.create_task(self._publish_unique(producer)))
+                self._producing.append(tasks.create_task(publish_unique(self, producer)))
+            if self.mix.has_order:
+                unblocker = self.chooser("decide")
+                background.append(tasks.create_task(pupils.decide(self.admin, unblocker)))
+                self._producing.append(tasks.create_task(pupils.publish_in_order(self, producer)))
+            if self.mix.has_recurrences:
+                watched = AsyncConsumer(
+                    channel,
+                    group=clockmaker.GROUP,
+                    topic=clockmaker.TOPIC,
+                    unavailable_ms_max=self.hang_s * 1_000,
+                )
+                background.append(tasks.create_task(clockmaker.watch(self, watched)))
+                self._producing.append(tasks.create_task(Clockmaker(self, self.admin).work()))
             if self.principals is not None:
                 as_guest = await clients.enter_async_context(
                     Channel(self.servers, **self.options(GUEST))
@@ -157,7 +182,7 @@ class Workload:
                 administrator = await clients.enter_async_context(
                     AsyncAdmin(self.servers, **self.options(ADMIN))
                 )
-                self.guest_grant = GuestGrant(administrator, GUEST_TOPIC, self.history, self._clock)
+                self.guest_grant = GuestGrant(administrator, GUEST_TOPIC, self.history, self.clock)
                 self._producing.append(tasks.create_task(self._publish_as_guest(as_guest)))
             yield self
             for task in (*background, *self._producing):
@@ -168,12 +193,17 @@ class Workload:
         return {} if self.principals is None else self.principals.options(name)
 
     async def _set_up(self) -> None:
-        for topic, queue_count in TOPICS.items():
+        more = {pupils.TOPIC: pupils.QUEUES, clockmaker.TOPIC: 1}
+        for topic, queue_count in (TOPICS | more).items():
             await self.admin.create_topic(topic, queue_count=queue_count)
+        times = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
         for group, (_, attempts_max) in GROUPS.items():
-            await self.admin.put_group(
-                group, attempts_max=attempts_max, invisible_ms=INVISIBLE_MS, retry_delay_ms=50
-            )
+            rules = pupils.GROUPS.get(group, pupils.Rules())._asdict() | times
+            await self.admin.put_group(group, **(rules | {"attempts_max": attempts_max}))
+        self.history.ordered.update(pupils.ORDERED)
+        for group, one in pupils.GROUPS.items():
+            if one.in_flight_max:
+                self.history.limits[group] = (one.in_flight_max, one.per_second_max)
 
     async def wait_for(self, condition: Callable[[], object]) -> None:
         """Go on until `condition` holds."""
@@ -183,14 +213,22 @@ class Workload:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), _LOOK_S)
 
-    def _note(self) -> None:
+    def close(self, serial: int) -> None:
+        """Nobody waits for this message any more."""
+        self._open.discard(serial)
+
+    def open_among(self, serials: KeysView[int]) -> int:
+        """How many of these messages nobody has heard of again."""
+        return len(self._open & serials)
+
+    def note(self) -> None:
         """An answer came."""
         self.event_count += 1
         self._changed.set()
 
     async def settle(self) -> None:
         """Publish no more; wait until everything that is not of the far future is done with."""
-        self._is_stopping = True
+        self.is_stopping = True
         self._changed.set()
         await asyncio.wait_for(asyncio.gather(*self._producing), self.hang_s)
         await self.wait_for(lambda: not self._open)
@@ -209,7 +247,7 @@ class Workload:
         before = await self._place_if_wheel_is_empty()
         if before is None:
             return False
-        for group in GROUPS:
+        for group in (*GROUPS, *([clockmaker.GROUP] * self.mix.has_recurrences)):
             lags = (await self.admin.get_group(group)).lags
             if any(lag.unresolved_count for lag in lags):
                 return False
@@ -226,14 +264,14 @@ class Workload:
         been applied. The consumers, on the same channel, lead it to the master.
         """
         status = (await self.admin.status()).shards[0]
-        horizon_ms = self._clock.wall_ms() + FAR_MS / 2
+        horizon_ms = self.clock.wall_ms() + FAR_MS / 2
         is_known = status.may_act and status.applied_offset == status.log_end_offset
         if not is_known or 0 < status.next_due_ms < horizon_ms:
             return None
         return status.epoch, status.log_end_offset
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def asking(self) -> Iterator[None]:
         """What is asked for inside may happen before its answer has been taken down."""
         self._asking_count += 1
         try:
@@ -249,11 +287,11 @@ class Workload:
 
     # -- producers --------------------------------------------------------------------------------
 
-    def _make(
+    def make(
         self, topic: str, count: int, chooser: random.Random, *, with_far: bool = True
     ) -> tuple[list[int], list[int], bool]:
         """(serials, times, whether those are delays) of new messages, taken down as sent."""
-        now_ms = int(self._clock.wall_ms())
+        now_ms = int(self.clock.wall_ms())
         is_delay = chooser.random() < 0.5
         serials, times = [], []
         for _ in range(count):
@@ -268,36 +306,36 @@ class Workload:
             times.append(delay_ms if is_delay else now_ms + delay_ms)
         return serials, times, is_delay
 
-    async def _room(self) -> bool:
+    async def room(self) -> bool:
         """Wait until more may be published; False when nothing is to be any more."""
-        await self.wait_for(lambda: self._is_stopping or len(self._open) < self.mix.open_max)
-        return not self._is_stopping
+        await self.wait_for(lambda: self.is_stopping or len(self._open) < self.mix.open_max)
+        return not self.is_stopping
 
     async def _publish_lists(self, producer: AsyncProducer, number: int) -> None:
         """Lists and columns over the stream, idempotent: in the end each of them is accepted."""
-        chooser = self._random(f"stream {number}")
+        chooser = self.chooser(f"stream {number}")
         topic = chooser.choice(list(TOPICS)) if number > 1 else list(TOPICS)[number]
-        while await self._room():
+        while await self.room():
             count = chooser.randint(1, self.mix.batch_messages)
-            serials, times, is_delay = self._make(topic, count, chooser)
+            serials, times, is_delay = self.make(topic, count, chooser)
             try:
                 made = [body_of(serial) for serial in serials], times, is_delay
                 ids = await publish_list(producer, topic, made, chooser)
             except errors.HourwheelError as error:
                 self.given_up.append(error)
-                self._fail(serials, error)
+                self.fail(serials, error)
             else:
                 self._keyed.update(serials)
-                self._accept(serials, list(ids), chooser)
+                self.accept(serials, list(ids), chooser)
 
     async def _publish_unary(self, channel: Channel, producer_id: int) -> None:
         """Few messages a call, sent again until there is an answer; without a producer id, once."""
-        chooser = self._random(f"unary {producer_id}")
+        chooser = self.chooser(f"unary {producer_id}")
         first_sequence = 0
-        while await self._room():
+        while await self.room():
             count = chooser.randint(1, 8)
-            serials, times, is_delay = self._make("beta", count, chooser, with_far=False)
-            request = _request_of("beta", serials, times, is_delay=is_delay)
+            serials, times, is_delay = self.make("beta", count, chooser, with_far=False)
+            request = request_of("beta", serials, times, is_delay=is_delay)
             if producer_id:
                 request.producer.producer_id = producer_id
                 request.producer.first_sequence = first_sequence
@@ -309,16 +347,16 @@ class Workload:
                 if producer_id:  # whether its next number follows is not known: begin another one
                     self.given_up.append(error)
                     producer_id, first_sequence = producer_id + (1 << 32), 0
-                self._fail(serials, error)
+                self.fail(serials, error)
             else:
                 ids = [message_id.parse(one.message_id) for one in answer.messages]
-                self._accept(serials, ids, chooser)
+                self.accept(serials, ids, chooser)
 
     async def _trade(self) -> None:
         """Transactions of few messages, one after the other."""
-        chooser = self._random("trader")
-        while await self._room():
-            serials, times, is_delay = self._make("beta", chooser.randint(1, 4), chooser)
+        chooser = self.chooser("trader")
+        while await self.room():
+            serials, times, is_delay = self.make("beta", chooser.randint(1, 4), chooser)
             self.history.deals.append(tuple(serials))
             messages = [
                 Message(body_of(serial), delay_ms=at)
@@ -330,70 +368,30 @@ class Workload:
             await self.pass_ms(_TRADE_PAUSE_MS)
 
     def _accept_all(self, serials: list[int], ids: list[MessageId]) -> None:
-        self._accept(serials, ids, self._random(serials[0]))
-
-    async def _publish_unique(self, producer: AsyncProducer) -> None:
-        """One message a call, of few dedup keys, each with one of the things to do."""
-        chooser, topic = self._random("unique"), "beta"
-        known: dict[MessageId, int] = {}
-        while await self._room():
-            (serial,), (at,), is_delay = self._make(topic, 1, chooser, with_far=False)
-            message = Message(
-                body_of(serial),
-                delay_ms=at if is_delay else None,
-                due_ms=None if is_delay else at,
-                dedup_key=f"name-{chooser.randrange(self.mix.unique_names)}",
-                if_pending=chooser.choice(list(IfPending)),
-            )
-            try:
-                with self._asking():
-                    answer = await producer.publish_unique(topic, message)
-            except errors.HourwheelError as error:
-                self.given_up.append(error)
-                self._fail([serial], error)
-            else:
-                self._take_down_unique(serial, message.dedup_key, answer, known)
-                if answer.outcome in {DedupOutcome.PUBLISHED, DedupOutcome.REPLACED}:
-                    self._accept([serial], [answer.message_id], chooser)
-            await self.pass_ms(_GUEST_PAUSE_MS)
-
-    def _take_down_unique(
-        self, serial: int, name: str, answer: DedupAnswer, known: dict[MessageId, int]
-    ) -> None:
-        """`known`: the messages with dedup keys that are stored."""
-        pending_id = answer.replaced_id
-        if answer.outcome in {DedupOutcome.REJECTED, DedupOutcome.KEPT}:
-            pending_id = answer.message_id
-            self._open.discard(serial)
-            self.history.refused.add(serial)
-            self._note()
-        else:
-            known[answer.message_id] = serial
-        if answer.replaced_id is not None:
-            self._open.discard(known.get(answer.replaced_id, -1))
-        self.history.uniques.append(Unique(serial, name, answer.outcome, pending_id))
+        self.accept(serials, ids, self.chooser(serials[0]))
 
     async def _publish_as_guest(self, channel: Channel) -> None:
         """One message a call, each once: it is let in, or it is not."""
-        chooser = self._random(GUEST)
-        while await self._room():
-            serials, times, is_delay = self._make(GUEST_TOPIC, 1, chooser, with_far=False)
-            request = _request_of(GUEST_TOPIC, serials, times, is_delay=is_delay)
-            requested_ms, is_ok = self._clock.wall_ms(), True
+        chooser = self.chooser(GUEST)
+        while await self.room():
+            serials, times, is_delay = self.make(GUEST_TOPIC, 1, chooser, with_far=False)
+            request = request_of(GUEST_TOPIC, serials, times, is_delay=is_delay)
+            requested_ms, is_ok = self.clock.wall_ms(), True
             try:
                 answer = await channel.call(_PUBLISH_ONCE, request, timeout_ms=self.hang_s * 1_000)
             except errors.HourwheelError as error:
                 is_ok = False
-                self._fail(serials, error)
+                self.fail(serials, error)
             else:
                 ids = [message_id.parse(one.message_id) for one in answer.messages]
-                self._accept(serials, ids, chooser)
-            call = GuestCall(requested_ms, self._clock.wall_ms(), is_ok)
+                self.accept(serials, ids, chooser)
+            call = GuestCall(requested_ms, self.clock.wall_ms(), is_ok)
             self.history.guest_calls.append(call)
             await self.pass_ms(_GUEST_PAUSE_MS)
 
-    def _accept(self, serials: list[int], ids: list[MessageId], chooser: random.Random) -> None:
-        now_ms = self._clock.wall_ms()
+    def accept(self, serials: list[int], ids: list[MessageId], chooser: random.Random) -> None:
+        """These messages are safe; some of them are to be taken back, or moved."""
+        now_ms = self.clock.wall_ms()
         loop = asyncio.get_running_loop()
         for serial, one in zip(serials, ids, strict=True):
             self.history.accepted[serial] = Accepted(one, now_ms)
@@ -405,41 +403,42 @@ class Workload:
                 due_ms = int(now_ms) + chooser.randint(0, 2 * self.mix.delay_ms_max)
                 loop.call_later(lag_s, self._to_move.put_nowait, (serial, due_ms))
         self.publish_count += 1
-        self._note()
+        self.note()
 
-    def _fail(self, serials: list[int], error: errors.HourwheelError) -> None:
+    def fail(self, serials: list[int], error: errors.HourwheelError) -> None:
+        """These were refused, or nobody knows."""
         self._open.difference_update(serials)
         if not is_undecided(error):
             self.history.refused.update(serials)
-        self._note()
+        self.note()
 
     # -- cancelling -------------------------------------------------------------------------------
 
     async def _cancel_some(self) -> None:
         """Take some back, a few of them twice; asked again until there is an answer."""
-        chooser = self._random("cancel")
+        chooser = self.chooser("cancel")
         while True:
             serials = [await self._to_cancel.get()]
             while not self._to_cancel.empty() and len(serials) < _CANCELS_AT_ONCE:
                 serials.append(self._to_cancel.get_nowait())
             serials += chooser.choices(serials, k=1)
             by_key = chooser.random() < 0.5
-            requested_ms = self._clock.wall_ms()
+            requested_ms = self.clock.wall_ms()
             try:
-                with self._asking():
+                with self.asking():
                     outcomes = await self._cancel(serials, by_key=by_key)
             except errors.HourwheelError:
-                unanswered = (None, self._clock.wall_ms(), requested_ms)
+                unanswered = (None, self.clock.wall_ms(), requested_ms)
                 self.history.cancels += [Cancel(serial, *unanswered) for serial in serials]
                 for serial in set(serials):
                     self._to_cancel.put_nowait(serial)
             else:
-                now_ms = self._clock.wall_ms()
+                now_ms = self.clock.wall_ms()
                 for serial, outcome in zip(serials, outcomes, strict=True):
                     self.history.cancels.append(Cancel(serial, outcome, now_ms, requested_ms))
                     if outcome.name == "CANCELLED":
                         self._open.discard(serial)
-            self._note()
+            self.note()
 
     async def _cancel(self, serials: list[int], *, by_key: bool) -> list[CancelOutcome]:
         """By the keys that are their own, where they have one and that is wanted; else by id."""
@@ -467,28 +466,28 @@ class Workload:
             while not self._to_move.empty() and len(moving) < _CANCELS_AT_ONCE:
                 moving.append(self._to_move.get_nowait())
             ids = [self.history.accepted[serial].message_id for serial, _ in moving]
-            requested_ms = self._clock.wall_ms()
+            requested_ms = self.clock.wall_ms()
             try:
-                with self._asking():
+                with self.asking():
                     answers = await producer.reschedule_many(
                         ids, due_ms=[due_ms for _, due_ms in moving]
                     )
             except errors.HourwheelError:
-                now_ms = self._clock.wall_ms()
+                now_ms = self.clock.wall_ms()
                 self.history.moves += [Move(*one, None, now_ms, requested_ms) for one in moving]
                 for one in moving:
                     self._to_move.put_nowait(one)
             else:
-                now_ms = self._clock.wall_ms()
+                now_ms = self.clock.wall_ms()
                 for one, answer in zip(moving, answers, strict=True):
                     self.history.moves.append(Move(*one, answer.outcome, now_ms, requested_ms))
-            self._note()
+            self.note()
 
     # -- consumers --------------------------------------------------------------------------------
 
     async def _consume(self, channel: Channel, group: str, number: int) -> None:
         topic, attempts_max = GROUPS[group]
-        chooser = self._random(f"consumer {number}")
+        chooser = self.chooser(f"consumer {number}")
         consumer = AsyncConsumer(
             channel,
             group=group,
@@ -504,13 +503,15 @@ class Workload:
                     self.given_up.append(error)
                     continue
                 self._take_down(group, messages)
+                if group in self.history.limits:  # so that what it may hold is what it holds
+                    await self.pass_ms(chooser.random() * pupils.WORK_MS_MAX)
                 await self._finish(consumer, group, attempts_max, messages, chooser)
         finally:
             with suppress(errors.HourwheelError):
                 await consumer.close()
 
     def _take_down(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
-        seen_ms = self._clock.wall_ms()
+        seen_ms = self.clock.wall_ms()
         for one in messages:
             try:
                 serial = serial_of(one.body)
@@ -531,7 +532,7 @@ class Workload:
                     INVISIBLE_MS,
                 )
             )
-        self._note()
+        self.note()
 
     async def _finish(
         self,
@@ -544,9 +545,13 @@ class Workload:
         """Acknowledge most, give some back, forget some."""
         done, given_back = [], []
         patience = 4 if attempts_max > 4 else attempts_max + 1
+        kept = self.mix.give_back_ratio + self.mix.forget_ratio
         for one in messages:
             chance = chooser.random()
-            if one.attempt >= patience or chance > self.mix.give_back_ratio + self.mix.forget_ratio:
+            serial = serial_of(one.body) or 0
+            if group in pupils.ORDERED and pupils.is_poison(serial):
+                given_back.append(one)
+            elif one.attempt >= patience or chance > kept:
                 done.append(one)
             elif chance > self.mix.forget_ratio:
                 given_back.append(one)
@@ -563,32 +568,19 @@ class Workload:
         messages: list[ReceivedMessage],
         delay_ms: int,
     ) -> None:
-        requested_ms, is_ok = self._clock.wall_ms(), True
+        requested_ms, is_ok = self.clock.wall_ms(), True
         try:
-            with self._asking():
+            with self.asking():
                 if verb == "ack":
                     await consumer.ack(messages)
                 else:
                     await consumer.nack(messages, delay_ms)
         except errors.HourwheelError:
             is_ok = False  # of some of them, perhaps, or an answer was lost
-        answered_ms = self._clock.wall_ms()
+        answered_ms = self.clock.wall_ms()
         for one in messages:
             serial = serial_of(one.body) or 0
             self.history.finishes.append(
                 Finish(group, serial, one.attempt, verb, is_ok, requested_ms, answered_ms, delay_ms)
             )
-        self._note()
-
-
-def _request_of(
-    topic: str, serials: list[int], times: list[int], *, is_delay: bool
-) -> broker_pb2.PublishRequest:
-    request = broker_pb2.PublishRequest(topic=topic)
-    for serial, at in zip(serials, times, strict=True):
-        added = request.messages.add(body=body_of(serial))
-        if is_delay:
-            added.delay_ms = at
-        else:
-            added.due_ms = at
-    return request
+        self.note()

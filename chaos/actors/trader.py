@@ -67,7 +67,7 @@ class Trader:
     async def answer(self) -> None:
         """Answer check-backs, for ever."""
         while True:
-            found = await _until_answered(
+            found = await until_answered(
                 lambda: self._client.poll_checks([self._topic], wait_ms=_WAIT_MS)
             )
             for check in found:
@@ -78,7 +78,7 @@ class Trader:
                 serials = self._left.pop(first, None)
                 if serials is None:  # the prepare's answer was lost: nobody waits for it
                     forget = partial(self._client.roll_back, check.transaction_id, [self._topic])
-                    await _until_answered(forget)
+                    await until_answered(forget)
                 else:
                     await self._end(
                         check.transaction_id, serials, is_commit=self._numbers[first] % 2 == 0
@@ -89,20 +89,21 @@ class Trader:
         topics = [self._topic]
         ends = (self._client.commit, self._client.roll_back)
         end, other = ends if is_commit else ends[::-1]
-        ended: EndedTransaction = await _until_answered(lambda: end(of, topics))
+        ended: EndedTransaction = await until_answered(lambda: end(of, topics))
         self._ended.add(serials[0])
         if is_commit:
             self._accept(serials, list(ended.message_ids))
         else:
             self._fail(serials, errors.TransactionDecided())
         try:
-            second = await _until_answered(lambda: other(of, topics))
+            second = await until_answered(lambda: other(of, topics))
         except errors.TransactionDecided:
             return
         self._contradictions.append(f"{of}: {ended.state.name} and {second.state.name}")
 
 
-async def _until_answered(call: Callable[[], Awaitable[T]]) -> T:
+async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
+    """Ask again while nodes are away, slow or full. Raises what else they say."""
     while True:
         try:
             return await call()

@@ -9,7 +9,7 @@ field. What names files is compared by those who read the files (`audit_wheel`, 
 Of a log whose beginning is gone only what its records alone say is compared.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.internal.v1.state_pb2 import Checkpoint, ProducerState
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.windows import Window
 from spark_jobs.audit.facts.findings import Finding
@@ -27,6 +27,7 @@ from spark_jobs.audit.facts.transactions import Known, follow
 from spark_jobs.audit.shard import ShardState
 from spark_jobs.logs.replica import ERROR, Replica, ShardCopy
 from storage.views.catalog import Catalog
+from storage.views.producer_state import DEDUPED
 from storage.views.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -194,7 +195,19 @@ class _Manifest:
         expires = facts.expires[facts.expires["offset"] < self._applied]
         deleted = {key: at for key, at in state.line.deleted.items() if at < self._applied}
         wanted = Request.remembered(facts.requests[before], expires, deleted)
+        self._add_answers(wanted)
         yield from _differing_items("producer", list(self._manifest.producers), wanted)
+
+    def _add_answers(self, producers: Sequence[ProducerState]) -> None:
+        """What remembered batches were told about dedup keys is remembered with them."""
+        answers = self._state.answers
+        for batch in (one for each in producers for one in each.batches) if answers else ():
+            rows = [
+                (at, *answers[batch.base_sequence + at])
+                for at in range(batch.count)
+                if batch.base_sequence + at in answers
+            ]
+            batch.deduped = np.array(rows, DEDUPED).tobytes()
 
     def _transactions(self) -> Iterator[Difference]:
         state, applied = self._state, self._applied

@@ -103,6 +103,8 @@ class ShardState:
     rejected: RejectedRanges = field(
         default_factory=lambda: RejectedRanges(np.empty(0, np.uint64), np.empty(0, np.uint64), True)
     )
+    answers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """What was answered about dedup keys: `Uniqueness.answers`."""
     now_ms: Callable[[], float] = lambda: 0.0
     """The clock that steps are timed by."""
     plan: LedgerPlan | None = None
@@ -392,6 +394,7 @@ def make_ledger(state: ShardState) -> None:
         state.note("ledger", "request-order", reason)
     unique = play(facts.dedups, _known(state), _look_up_of(state))
     state.rejected = with_refused(state.rejected, unique.refused)
+    state.answers = unique.answers
     state.plan = _plan(state, unique.replaced)
     count = len(state.plan.bucket_edges) + 1
     state.shared_plan = state.runner.share(state.plan)

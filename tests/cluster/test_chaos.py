@@ -11,15 +11,19 @@ from typing import Final
 
 import pytest
 
+from chaos.actors import pupils
 from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, Result, find_obstacle, play
 from chaos.scenarios import SCENARIOS, Scenario, frozen
 from chaos.stage import Stage
 from chaos.voters import revoke
+from hourwheel.outcomes import DedupOutcome
 from tests.support.reaper import say
 
 SEED: Final = 5
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+KEYED_MIN: Final = 150
+OCCURRENCES_MIN: Final = 20
 LATE_MS: Final = 20_000.0
 """How long a grant may live on where the machine is very busy; the second that is promised is what
 `python -m chaos` looks for."""
@@ -44,6 +48,14 @@ async def played(scenario: Scenario, folder: Path, **options: object) -> Result:
     return result
 
 
+async def long_calm(stage: Stage) -> None:
+    """Only load, until there was enough of what comes slowly."""
+    history = stage.load.history
+    await stage.load.wait_for(
+        lambda: len(history.keys) >= KEYED_MIN and len(history.occurrences) >= OCCURRENCES_MIN
+    )
+
+
 SMOKE: Final = Scenario("smoke", "one kill, one stop", revoke_and_freeze, 1, is_guarded=True)
 PLAYED: Final = (SMOKE, SCENARIOS["replace"], SCENARIOS["grow"]) if IS_SOAK else (SMOKE,)
 
@@ -58,6 +70,7 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
     if scenario is SMOKE:
         assert len(result.failovers_ms) == len(result.history.faults) == 2
         assert {call.is_ok for call in result.history.guest_calls} == {True, False}
+        _saw_all(result)
         # Committed, rolled back, and of both some by the check-back.
         fates = {
             (number % 5, serials[0] in result.history.accepted)
@@ -66,12 +79,27 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
         assert fates >= {(0, True), (0, False), (1, False), (2, True)}
 
 
+def _saw_all(result: Result) -> None:
+    """Ordered groups, groups with limits, recurrences and dedup keys were under the faults."""
+    history = result.history
+    for group in pupils.GROUPS:
+        assert len({one.epoch for one in history.deliveries if one.group == group}) > 1
+    assert {one.verb for one in history.changes} >= {"put", "delete"}
+    assert len(history.occurrences) > len({one.name for one in history.occurrences})
+    assert {one.outcome for one in history.uniques} > {DedupOutcome.PUBLISHED}
+
+
+SCENES: Final = SCENARIOS | {"long": Scenario("long", "nothing goes wrong", long_calm, 1)}
 BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "acknowledge before fsync": ("power", ("n1",), "lost"),
     "truncate at the high watermark": ("master-last", ("n1", "n2", "n3"), "lost"),
     "drop a slot": ("calm", ("n1",), "views and log differ"),
     "tick early": ("calm", ("n1",), "early"),
     "dispatch twice": ("calm", ("n1",), "attempt"),
+    "forget the order": ("long", ("n1",), "order"),
+    "hold any number": ("long", ("n1",), "in flight"),
+    "repeat an occurrence": ("long", ("n1",), "occurrence twice"),
+    "leave out an occurrence": ("long", ("n1",), "occurrence lost"),
 }
 """Bug of tests/support/buggy_node.py -> (scenario, nodes, one of the violations that follow)."""
 
@@ -83,9 +111,9 @@ SOUGHT: Final = tuple(BUGS) if IS_SOAK else ("drop a slot", "dispatch twice")
 @pytest.mark.parametrize("bug", SOUGHT)
 async def test_bug_is_found_when_nodes_have_one(tmp_path: Path, bug: str) -> None:
     name, nodes, violation = BUGS[bug]
-    assert not find_obstacle(SCENARIOS[name]), "this machine cannot play it: no test, no pass"
+    assert not find_obstacle(SCENES[name]), "this machine cannot play it: no test, no pass"
     result = await played(
-        SCENARIOS[name],
+        SCENES[name],
         tmp_path,
         nodes=nodes,
         launcher=("tests.support.buggy_node", bug),

@@ -15,6 +15,7 @@ from tests.support.audit_faults import copies, named, roots
 from tests.support.audit_runs import run_audit
 from tests.support.log_copies import Cluster, Expected, changed, log_file, with_rows
 from tests.support.log_maker import log_end, make_log, replicate, set_high_watermark
+from tests.support.naive_replica import NaiveReplica
 from tests.support.tampering import FAULTS
 
 SEGMENT_BYTES = 16_384
@@ -33,6 +34,17 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_audit_is_clean_when_nothing_was_changed(nodes: list[Path]) -> None:
     result = run_audit(*nodes)
+    assert named(result) == []
+    assert result.verdict is Verdict.CLEAN
+
+
+def test_audit_is_clean_when_producers_were_answered_about_dedup_keys(tmp_path: Path) -> None:
+    """What a batch was told is remembered with it, in the checkpoint."""
+    node = tmp_path / "node-1"
+    asyncio.run(make_log(node, seed=2, rounds=2, dedup=True))
+    states = NaiveReplica(node).manifest.producers
+    assert any(batch.deduped for one in states for batch in one.batches)
+    result = run_audit(node)
     assert named(result) == []
     assert result.verdict is Verdict.CLEAN
 

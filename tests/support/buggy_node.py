@@ -5,22 +5,29 @@ python -m tests.support.buggy_node 'dispatch twice' --config ...
 
 import os
 import sys
+from itertools import count
 from typing import Any, Final
 
 import node.consumers.receive_service
 import node.shard.recovery
 import storage.queues.consume_queue
 from hourwheel import program
+from node.broker.recurring import occurrence_planner
+from node.consumers.group_limits import GroupLimits
+from node.delivery.key_lines import NO_KEY, KeyLines
 from node.process.command import main
 from node.shard.apply import Applier
 from node.shard.dispatcher import Dispatcher
 from storage.views import unit
+from storage.views.recurrences import State
 from timewheel.wheel import Wheel
 
 EARLY_MS: Final = 400
 MARK_EVERY: Final = 50
 SLOT_DROPPED: Final = 3
 """One second in so many is dropped."""
+REPEATED: Final = 10
+"""One occurrence in so many is wrong."""
 
 
 def acknowledge_before_fsync() -> None:
@@ -92,6 +99,49 @@ def dispatch_twice() -> None:
     _patch(Applier, "_release", release)
 
 
+def forget_the_order() -> None:
+    """Ordered groups get messages as they come, whatever their ordering keys."""
+    real: Any = KeyLines.add
+
+    def add(self: KeyLines, position: int, key: int, window: Any) -> None:
+        del key
+        real(self, position, NO_KEY, window)
+
+    _patch(KeyLines, "add", add)
+
+
+def hold_any_number() -> None:
+    """Groups have no limits."""
+    _patch(GroupLimits, "allowance", lambda *_: None)
+
+
+def repeat_an_occurrence() -> None:
+    """Now and then a recurrence comes again at the instant at which it has come before."""
+    real: Any = vars(occurrence_planner)["plan_next"]
+    calls = count()
+
+    def plan_next(schedule: Any, missed: int, after_ms: int, now_ms: int) -> Any:
+        planned = real(schedule, missed, after_ms, now_ms)
+        is_chosen = next(calls) % REPEATED == REPEATED - 1
+        return planned._replace(due_ms=after_ms) if is_chosen else planned
+
+    vars(occurrence_planner)["plan_next"] = plan_next
+    _patch(State, "accepts", lambda self, index, _: index == self.next_index)
+
+
+def leave_out_an_occurrence() -> None:
+    """Now and then a recurrence leaves an instant out."""
+    real: Any = vars(occurrence_planner)["plan_next"]
+    calls = count()
+
+    def plan_next(schedule: Any, missed: int, after_ms: int, now_ms: int) -> Any:
+        planned = real(schedule, missed, after_ms, now_ms)
+        is_chosen = next(calls) % REPEATED == REPEATED - 1 and planned.due_ms is not None
+        return real(schedule, missed, planned.due_ms, now_ms) if is_chosen else planned
+
+    vars(occurrence_planner)["plan_next"] = plan_next
+
+
 def _patch(owner: object, name: str, replacement: object) -> None:
     setattr(owner, name, replacement)
 
@@ -103,6 +153,10 @@ BUGS: Final = {
     "drop a slot": drop_a_slot,
     "tick early": tick_early,
     "dispatch twice": dispatch_twice,
+    "forget the order": forget_the_order,
+    "hold any number": hold_any_number,
+    "repeat an occurrence": repeat_an_occurrence,
+    "leave out an occurrence": leave_out_an_occurrence,
 }
 
 if __name__ == "__main__":

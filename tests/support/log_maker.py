@@ -61,6 +61,8 @@ ORDERED: Final = {"ledger": GroupOrder.BLOCK, "mirror": GroupOrder.DEAD_LETTER}
 """Both read `invoices`, where a life has ordering keys."""
 _ROUND_MS: Final = 60_000
 _PRODUCER: Final = 4_711
+_NAMER: Final = 4_712
+"""Publishes what has dedup keys."""
 _MEMTABLE_UNITS: Final = 256
 
 
@@ -160,6 +162,7 @@ class _Life:
         self._open: list[PreparedTransaction] = []
         self._namer = random.Random(f"names {made.seed}")
         self.has_dedup_keys = False
+        self._named = 0
         self.has_order = False
         self._pupil = random.Random(f"order {made.seed}")
 
@@ -273,7 +276,10 @@ class _Life:
             bodies = [rng.randbytes(9) for _ in due_ms]
             names = [(f"name-{rng.randrange(6)}", rng.randrange(4)) for _ in due_ms]
             keys = [make_dedup_key(name if one else "", one) for name, one in names]
-            raw = build_publish(due_ms, bodies, dedup=keys)
+            raw = build_publish(
+                due_ms, bodies, dedup=keys, producer_id=_NAMER, producer_sequence=self._named
+            )
+            self._named += len(due_ms)
             found = await within(world.engine.publish_batch(TOPICS[1], RecordBatch(raw)))
             self._accept(found.base_sequence, TOPICS[1], due_ms, bodies)
             if found.deduped is None:

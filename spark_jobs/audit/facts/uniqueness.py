@@ -87,6 +87,8 @@ class Uniqueness(NamedTuple):
     """uint64[m], ascending: sequences of those that are no messages."""
     replaced: Array
     """`records.CANCEL`[m]: each pending message that a later one took the place of."""
+    answers: dict[int, tuple[int, int]]
+    """Sequence of a message whose dedup key a pending one had -> (what became of it, that)."""
 
 
 class _Holder(NamedTuple):
@@ -111,7 +113,7 @@ def play(
             messages. It is asked about names of which the log has no message before.
     """
     if not len(dedups):
-        return Uniqueness(np.empty(0, np.uint64), np.empty(0, CANCEL))
+        return Uniqueness(np.empty(0, np.uint64), np.empty(0, CANCEL), {})
     is_out = known.rejected.contains(dedups["sequence"])
     topic = np.minimum(dedups["topic_id"], len(known.born) - 1)
     is_out |= (known.born[topic] > dedups["offset"]) | (known.died[topic] < dedups["offset"])
@@ -120,6 +122,7 @@ def play(
     by_nodes = look_up(rows["sequence"]) if look_up is not None and len(rows) else set[int]()
     holders: dict[Name, _Holder] = {}
     refused: list[int] = []
+    answers: dict[int, tuple[int, int]] = {}
     replaced: list[tuple[int, int, int, int]] = []
     for offset, store_ms, sequence, due_ms, high, low, topic_id, epoch, if_pending in rows.tolist():
         name = (topic_id, high, low)
@@ -128,13 +131,14 @@ def play(
             refused.append(sequence)
             continue
         if other is not None and _is_pending(other, offset, known):
+            answers[sequence] = (if_pending, other.sequence)
             if if_pending != _REPLACE:
                 refused.append(sequence)
                 continue
             replaced.append((offset, other.sequence, other.due_ms, other.epoch))
         is_at_once = due_ms <= store_ms or (due_ms, sequence) <= known.dispatch.cursor_at(offset)
         holders[name] = _Holder(sequence, due_ms, epoch, offset, is_at_once)
-    return Uniqueness(np.array(sorted(refused), np.uint64), np.array(replaced, CANCEL))
+    return Uniqueness(np.array(sorted(refused), np.uint64), np.array(replaced, CANCEL), answers)
 
 
 def _begin_of(known: Known) -> int:

@@ -1,0 +1,78 @@
+"""Messages with ordering keys are published until there shall be no more; blocked ones go on."""
+
+import asyncio
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chaos.actors import pupils
+from chaos.workload import Workload
+from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
+
+LISTS = 40
+
+
+class Impatient(Workload):
+    lists = 0
+
+    async def pass_ms(self, duration_ms: float) -> None:
+        self.lists += 1
+        self.is_stopping = self.lists == LISTS
+        await asyncio.sleep(0)
+
+
+class Producer:
+    def __init__(self) -> None:
+        self.keys = Counter[str]()
+        self.calls = 0
+
+    async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
+        assert topic == pupils.TOPIC
+        self.calls += 1
+        if self.calls == 3:
+            raise errors.Unavailable
+        self.keys.update(one.ordering_key for one in messages)
+        return [MessageId(0, 1, at, 0) for at, _ in enumerate(messages)]
+
+
+async def test_lists_have_few_hot_keys_and_many_others_and_are_bounded() -> None:
+    load, producer = Impatient("127.0.0.1:1", 3), Producer()
+    await pupils.publish_in_order(load, producer)  # type: ignore[arg-type]
+    assert set(load.history.keys) == set(load.history.sent)
+    assert producer.keys["hot-1"] > 5 < producer.keys["hot-2"]
+    assert len(producer.keys) > 20
+    assert len(load.given_up) == 1
+    assert pupils.OPEN_MAX <= load.open_among(load.history.keys.keys()) < pupils.OPEN_MAX + 10
+    assert producer.calls < LISTS, "nobody sees any of it, so it ends"
+
+
+class Admin:
+    def __init__(self) -> None:
+        self.unblocked: list[tuple[str, str, list[int], str]] = []
+
+    async def get_group(self, group: str) -> Any:
+        if group == "gamma-dead":
+            raise errors.Unavailable
+        lags = [SimpleNamespace(blocked_message_ids=ids) for ids in ((), (7, 8))]
+        return SimpleNamespace(lags=lags)
+
+    async def unblock(self, *asked: Any) -> int:
+        self.unblocked.append(asked)
+        raise asyncio.CancelledError
+
+
+async def test_blocked_messages_are_skipped_or_given_up() -> None:
+    admin = Admin()
+    with pytest.raises(asyncio.CancelledError):
+        await pupils.decide(admin, random.Random(1))  # type: ignore[arg-type]
+    ((group, topic, ids, action),) = admin.unblocked
+    assert (group, topic, ids) == ("gamma-block", pupils.TOPIC, [7, 8])
+    assert action in {"skip", "dead-letter"}
+
+
+def test_some_messages_are_poison() -> None:
+    assert [one for one in range(1, 120) if pupils.is_poison(one)] == [53, 106]

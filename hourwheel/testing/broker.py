@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -26,7 +27,7 @@ from hourwheel.instants import instant_to_ms
 from hourwheel.testing.clock import Clock
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.endpoints import Servers
-from hourwheel.workers.app import App
+from hourwheel.workers.app import App, Credentials
 from hourwheel.workers.execution import CallNext, Execution
 from hourwheel.workers.handler import Handler, MessageContext
 from hourwheel.workers.outcome import tell
@@ -112,7 +113,7 @@ class Broker:
         self._busy = threading.Lock()
         """Somebody moves the clock, or waits for handlers."""
         self._running: list[_Running] = []
-        self._former: list[tuple[App, Servers]] = []
+        self._former: list[tuple[App, Servers, Credentials]] = []
         """Apps, and where they were connected to."""
         self._error: BaseException | None = None
         """Of the handler that was called last."""
@@ -132,6 +133,7 @@ class Broker:
             HourwheelError: as `hourwheel node`.
         """
         try:
+            import_module("hourwheel.due_time")  # for the clock
             made = rooms.load("node.process.hand_moved").HandMovedNode
         except ModuleNotFoundError as error:
             raise errors.FailedPrecondition(
@@ -151,8 +153,8 @@ class Broker:
         trace: TracebackType | None,
     ) -> None:
         """Stop, and connect apps to where they were before."""
-        for app, server in self._former:
-            app.connect_to(server)
+        for app, server, credentials in self._former:
+            app.connect_to(server, **credentials)
         if self._admin is not None:
             self._admin.close()
         self._handlers_thread.finish(_nothing())
@@ -187,7 +189,8 @@ class Broker:
         would say. Nothing of a handler takes time of the clock.
 
         Args:
-            app: it is connected to this broker, until the broker ends.
+            app: it is connected to this broker, until the broker ends; without its TLS, token or
+                user, which are for other nodes.
             raise_errors: what a handler raises, other than `Retry` and `Reject`, is raised by
                 `settle` and `advance` as soon as its message was given back. False: it is in
                 `handled` only, and the message comes again as in production. Of several apps the
@@ -197,10 +200,10 @@ class Broker:
             InvalidArgument: the app runs here already.
             HourwheelError: a recurrence of the app cannot be.
         """
-        if any(app is one for one, _ in self._former):
+        if any(app is one for one, _, _ in self._former):
             raise errors.InvalidArgument("this app runs here already")
         self._raises = raise_errors
-        self._former.append((app, app.server))
+        self._former.append((app, app.server, app.credentials))
         app.connect_to(self.server)
         execution = Execution(app.handlers, (self._note_error, *app.middleware))
         self._nodes_thread.run(self._add(app, execution))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hourwheel.due_time import parse_duration_ms
 from hourwheel.errors import InvalidArgument
 from hourwheel.instants import count_of_ms, instant_to_ms
 
@@ -58,8 +57,12 @@ class Clock:
         await self._move(self._checked_ms(when))
 
     def _after_ms(self, by: str | timedelta | int) -> int:
-        span_ms = parse_duration_ms(by) if isinstance(by, str) else count_of_ms(by, "by")
-        return self.now_ms + span_ms
+        if not isinstance(by, str):
+            return self.now_ms + count_of_ms(by, "by")
+        # Imported here: it needs an extra, and without it a broker says which.
+        from hourwheel.due_time import parse_duration_ms  # noqa: PLC0415
+
+        return self.now_ms + parse_duration_ms(by)
 
     def _checked_ms(self, when: datetime) -> int:
         at_ms = instant_to_ms(when)

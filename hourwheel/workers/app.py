@@ -3,10 +3,13 @@
 import asyncio
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from sysconfig import get_paths
+from typing import Any, Final, TypedDict, TypeVar
 
 from hourwheel import errors
 from hourwheel.client.blocking import Producer
@@ -29,6 +32,14 @@ from hourwheel.workers.worker import Worker
 
 SERVER_VARIABLE: Final = "HOURWHEEL_SERVER"
 F = TypeVar("F", bound=Function)
+
+
+class Credentials(TypedDict):
+    """How an app connects; see `Channel`."""
+
+    tls: Tls | bool | None
+    token: Token | None
+    user: tuple[str, str] | None
 
 
 class App:
@@ -68,7 +79,7 @@ class App:
         """
         self.server: Servers = server or os.environ.get(SERVER_VARIABLE, "") or SERVER_DEFAULT
         self._group = group
-        self._access: dict[str, Any] = {"tls": tls, "token": token, "user": user}
+        self._access: Credentials = {"tls": tls, "token": token, "user": user}
         self.middleware = tuple(middleware)
         self._handlers: list[Handler] = []
         self._recurrences: list[Recurring] = []
@@ -114,6 +125,8 @@ class App:
         group = self._checked_group(group)
         time_limit_ms = max(1, count_of_ms(time_limit, "time_limit"))
         invisible_ms = count_of_ms(invisible, "invisible")
+        if callable(topic):
+            raise errors.InvalidArgument('a handler has a topic: write @app.handler("orders")')
         topics = [topic] if isinstance(topic, str) else list(topic)
         if not topics:
             raise errors.InvalidArgument("a handler has a topic")
@@ -180,6 +193,8 @@ class App:
             InvalidArgument: an argument makes no sense, or two recurrences have one name. What is
                 wrong with `when` and `zone`, the worker says as it begins.
         """
+        if callable(when):
+            raise errors.InvalidArgument('say when: @app.recurring("0 3 * * *")')
         times = Times(cron=when, time_zone=zone) if isinstance(when, str) else Times(every=when)
         times.to_wire()
         body, content_type = (b"", "") if payload is None else encode(payload)
@@ -271,10 +286,26 @@ class App:
             self._producer = Producer(self.server, **self._access)
         return self._producer
 
-    def connect_to(self, server: Servers) -> None:
-        """Publish and serve there from now on; what is published is sent before."""
+    @property
+    def credentials(self) -> Credentials:
+        """How it connects now: for `connect_to`, to come back."""
+        return self._access.copy()
+
+    def connect_to(
+        self,
+        server: Servers,
+        *,
+        tls: Tls | bool | None = None,
+        token: Token | None = None,
+        user: tuple[str, str] | None = None,
+    ) -> None:
+        """Publish and serve there from now on; what is published is sent before.
+
+        The former credentials are for the former nodes, and are not used there.
+        """
         self.close()
         self.server = server
+        self._access = {"tls": tls, "token": token, "user": user}
 
     def close(self) -> None:
         """Close the producer."""
@@ -357,15 +388,37 @@ def load_app(target: str) -> App:
 
     Raises:
         InvalidArgument: there is none.
+        FailedPrecondition: the module cannot be imported; says where in the program that is.
     """
     name, _, attribute = target.partition(":")
+    if not all(name.split(".")) or "/" in name or name.endswith(".py"):
+        raise errors.InvalidArgument(f"{target!r} is no app: write module:app, such as shop:app")
     try:
         module = import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name and not name.startswith(f"{error.name}."):
-            raise
-        raise errors.InvalidArgument(f"there is no module {name!r} in {sys.path[0]!r}") from None
+    except errors.HourwheelError:
+        raise
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and (name == missing or name.startswith(f"{missing}.")):
+            where = sys.path[0]
+            raise errors.InvalidArgument(f"there is no module {name!r} in {where!r}") from None
+        raise errors.FailedPrecondition(
+            f"{name!r} cannot be imported:\n{_own_part(error)}"
+        ) from error
     found = getattr(module, attribute or "app", None)
     if not isinstance(found, App):
         raise errors.InvalidArgument(f"{name} has no App called {attribute or 'app'!r}")
     return found
+
+
+def _own_part(error: Exception) -> str:
+    """A traceback of the program's own lines: without those of Python, libraries and Hourwheel."""
+    folders = [*map(get_paths().get, ("stdlib", "purelib", "platlib")), Path(__file__).parents[1]]
+    others = tuple(f"{one}{os.sep}" for one in folders)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<frozen ", *others))
+    ]
+    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+    return "".join(lines).rstrip()

@@ -13,6 +13,7 @@ import threading
 from functools import partial
 from pathlib import Path
 
+from hourwheel import errors
 from hourwheel.workers import frames
 from hourwheel.workers.app import App, load_app
 from hourwheel.workers.execution import Execution
@@ -24,7 +25,10 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the worker's business
     threading.Thread(target=_end_with_worker, args=(alive_fd,), daemon=True).start()
     sys.path.insert(0, str(Path.cwd()))
-    app = load_app(target)
+    try:
+        app = load_app(target)
+    except errors.HourwheelError as error:
+        sys.exit(error.message)
     asyncio.run(_serve(app, socket.socket(fileno=socket_fd)))
     os._exit(0)  # threads that are past their time limit would be waited for
 

@@ -1,12 +1,13 @@
 """A handler: a function with what it is for. Its annotations say what it wants to get."""
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, get_type_hints
+from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from hourwheel.client.message import ReceivedMessage
-from hourwheel.errors import InvalidArgument
+from hourwheel.errors import HourwheelError, InvalidArgument
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.workers.payloads import Decode, decoder
 
@@ -79,6 +80,8 @@ class Handler:
     """None: the function takes no payload."""
     context_name: str
     """The parameter that takes the `MessageContext`; empty: none."""
+    is_payload_optional: bool = False
+    """Its parameter has a default."""
 
     @property
     def has_pattern(self) -> bool:
@@ -96,9 +99,11 @@ class Handler:
         Raises:
             InvalidPayload: the body is not what it takes.
         """
-        decode = self.decode
-        payload = () if decode is None else (decode(context.body, context.content_type),)
-        return payload, {self.context_name: context} if self.context_name else {}
+        named = {self.context_name: context} if self.context_name else {}
+        is_empty = not (context.body or context.content_type)
+        if self.decode is None or (is_empty and self.is_payload_optional):
+            return (), named
+        return (self.decode(context.body, context.content_type),), named
 
 
 def make_handler(
@@ -116,7 +121,7 @@ def make_handler(
     Raises:
         InvalidArgument: its parameters are not (payload), (payload, context), (context) or none.
     """
-    decode, context_name = _read_signature(function)
+    signature = _read_signature(function)
     return Handler(
         function,
         topic,
@@ -126,32 +131,63 @@ def make_handler(
         time_limit_ms,
         invisible_ms,
         inspect.iscoroutinefunction(function),
-        decode,
-        context_name,
+        *signature,
     )
 
 
-def _read_signature(function: Function) -> tuple[Decode | None, str]:
+def about(name: str, error: HourwheelError) -> HourwheelError:
+    """The same error, whose text begins with what of the program it is about."""
+    shown = copy.copy(error)
+    shown.args = (f"{name}: {error.message}",)
+    return shown
+
+
+class _Signature(NamedTuple):
+    decode: Decode | None = None
+    context_name: str = ""
+    is_payload_optional: bool = False
+
+
+def _read_signature(function: Function) -> _Signature:
     name = getattr(function, "__qualname__", repr(function))
+    if inspect.isclass(function) or not callable(function):
+        raise InvalidArgument(f"{name} is no function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgument(f"{name} is a generator: to whom would it yield?")
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:
         raise InvalidArgument(f"an annotation of {name} is not known yet: {error}") from None
-    context_name, payloads = "", []
-    for parameter in inspect.signature(function).parameters.values():
+    except TypeError:  # partials, and objects that can be called
+        raise InvalidArgument(f"{name} is no function: wrap it in one") from None
+    context_name = ""
+    payloads: list[inspect.Parameter] = []
+    for parameter in _parameters(function, name):
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             raise InvalidArgument(f"{name} takes {parameter}: name what it takes")
         if hints.get(parameter.name) is MessageContext:
             context_name = parameter.name
-        elif parameter.default is parameter.empty:
+        elif parameter.default is parameter.empty or _takes_payload(parameter, payloads):
             payloads.append(parameter)
     if not payloads:
-        return None, context_name
+        return _Signature(context_name=context_name)
     if len(payloads) > 1 or payloads[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise InvalidArgument(
             f"{name} takes {len(payloads)} arguments: a handler takes the payload, and where it "
             f"wants one a MessageContext"
         )
-    return decoder(hints.get(payloads[0].name, Any)), context_name
+    payload = payloads[0]
+    decode = decoder(hints.get(payload.name, Any))
+    return _Signature(decode, context_name, payload.default is not payload.empty)
+
+
+def _parameters(function: Function, name: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} does not say what it takes: wrap it in a function") from None
+
+
+def _takes_payload(parameter: inspect.Parameter, payloads: list[inspect.Parameter]) -> bool:
+    """Whether one with a default is the payload: the first that is given by position."""
+    return not payloads and parameter.kind is not inspect.Parameter.KEYWORD_ONLY

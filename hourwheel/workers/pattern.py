@@ -12,7 +12,7 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.groups.topic_polls import TopicChoice
-from hourwheel.workers.handler import Handler
+from hourwheel.workers.handler import Handler, about
 from hourwheel.workers.service import Parts, Service, Slots
 
 REFRESH_S: Final = 10.0
@@ -72,7 +72,7 @@ class PatternService:
             names = await find_topics(self._admin, self._handler.topic)
         except errors.HourwheelError as error:
             if not error.retriable:
-                raise
+                raise about(self._handler.name, error) from error
             _log.warning("topics cannot be looked up: %s", error)
             return
         for name in names:

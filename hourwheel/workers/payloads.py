@@ -34,21 +34,23 @@ def encode(value: object) -> tuple[bytes, str]:
     """The body of a message, and its content type.
 
     Raises:
-        InvalidArgument: JSON has no such value.
+        InvalidArgument: JSON has no such value, or UTF-8 no such text.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value), ""
-    if isinstance(value, str):
-        return value.encode(), TEXT_TYPE
     dump: Callable[[], str] | None = getattr(value, "model_dump_json", None)
-    if dump is not None:
-        return dump().encode(), JSON_TYPE
     try:
+        if isinstance(value, str):
+            return value.encode(), TEXT_TYPE
+        if dump is not None:
+            return dump().encode(), JSON_TYPE
         text = json.dumps(
             value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_as_fields
         )
         return text.encode(), JSON_TYPE
-    except (TypeError, ValueError) as error:
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"half a surrogate pair at {error.start} is no text") from None
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(
             f"a body of type {type(value).__name__} is no JSON: {error}"
         ) from None

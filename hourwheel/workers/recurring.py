@@ -19,6 +19,7 @@ from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
 from hourwheel.client.recurring.recurrences import Missed, Times
+from hourwheel.workers.handler import about
 
 DEFINITION: Final = "hourwheel.definition"
 """The property with the digest of what the program says."""
@@ -60,7 +61,10 @@ async def put_all(admin: AsyncAdmin, recurring: Sequence[Recurring]) -> None:
         HourwheelError: see `AsyncAdmin.put_recurrence`.
     """
     for one in recurring:
-        await _put(admin, one)
+        try:
+            await _put(admin, one)
+        except errors.HourwheelError as error:
+            raise about(f"recurrence {one.name!r} of topic {one.topic!r}", error) from error
 
 
 async def put_patiently(

@@ -75,9 +75,15 @@ def rejected(reason: str) -> Result:
 
 
 def result_of(error: BaseException, text: str) -> Result:
-    """What an exception of a handler means; `text`: how to tell of it."""
-    if isinstance(error, Reject):
-        return rejected(str(error))
-    if isinstance(error, Retry):
+    """What an exception of a handler means; `text`: how to tell of it.
+
+    A `Reject` or `Retry` of the program's own that cannot be told or read is a failure.
+    """
+    if not isinstance(error, Reject | Retry):
+        return failed(text)
+    try:
+        if isinstance(error, Reject):
+            return rejected(str(error))
         return Result(ResultKind.RETRY, error.delay_ms, str(error)[:ERROR_CHARS_MAX])
-    return failed(text)
+    except Exception as another:  # noqa: BLE001 - a program's own `__str__`, or lack of `__init__`
+        return failed(f"{type(error).__name__} cannot be told: {type(another).__name__}")

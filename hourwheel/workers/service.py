@@ -14,7 +14,7 @@ from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
 from hourwheel.clock import Clock
 from hourwheel.transport.channel import Channel
-from hourwheel.workers.handler import Handler, MessageContext
+from hourwheel.workers.handler import Handler, MessageContext, about
 from hourwheel.workers.leases import Leases
 from hourwheel.workers.outcome import give_back, tell
 from hourwheel.workers.results import GIVEN_BACK, Result, ResultKind, failed
@@ -89,15 +89,21 @@ class Service:
         self.handler, self.topic = handler, topic
         self._runner, self._clock, self._slots = parts.runner, parts.clock, slots
         slots.sharer_count += 1
-        self._consumer = AsyncConsumer(
-            parts.channel,
-            group=handler.group,
-            topic=topic,
-            filter=handler.filter,
-            invisible_ms=handler.invisible_ms,
-            prefetch_messages=0,
-        )
+        self._channel = parts.channel
+        try:
+            self._consumer = AsyncConsumer(
+                parts.channel,
+                group=handler.group,
+                topic=topic,
+                filter=handler.filter,
+                invisible_ms=handler.invisible_ms,
+                prefetch_messages=0,
+            )
+        except errors.HourwheelError as error:
+            raise about(handler.name, error) from None
         self._leases = Leases()
+        self._step: asyncio.Task[list[ReceivedMessage]] | None = None
+        """The last poll, or wait for a free slot."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._leased = asyncio.Event()
         """There are leases again."""
@@ -115,12 +121,18 @@ class Service:
         """Receive until `stopping` is set, wait for what is in work. Raises as `Worker.run`."""
         keeper = asyncio.create_task(self._keep_leases())
         stop = asyncio.create_task(stopping.wait())
+        is_settled = False
         try:
             while not stopping.is_set():
                 await self._serve_once(stop)
+            await self._consumer.settle()
+            is_settled = True
             if self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
+            if not is_settled:  # a poll that still waits would lease what is given back now
+                await self._end_step()
+                await self._consumer.settle()
             for one in (keeper, stop, *self._tasks):
                 one.cancel()
             await asyncio.gather(keeper, stop, *self._tasks, return_exceptions=True)
@@ -131,15 +143,18 @@ class Service:
         """One poll, or the wait for a free slot. Returns early when it is to stop."""
         share = self._slots.share
         waited = self._receive(share) if share else self._wait_for_slot()
-        step = asyncio.create_task(waited)
+        step = self._step = asyncio.create_task(waited)
         await asyncio.wait({step, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not step.done():
-            step.cancel()
-            await asyncio.wait({step})
+        await self._end_step()
         if step.cancelled():
             return
         for message in step.result():
             self._start(message)
+
+    async def _end_step(self) -> None:
+        if self._step is not None and not self._step.done():
+            self._step.cancel()
+            await asyncio.wait({self._step})
 
     async def _wait_for_slot(self) -> list[ReceivedMessage]:
         await self._slots.wait_for_free()
@@ -158,11 +173,13 @@ class Service:
         except errors.HourwheelError as error:
             self.is_receiving = False
             if not error.retriable:
-                raise
+                raise about(self.handler.name, error) from error
             _log.warning("cannot receive from %s: %s", self.topic, error)
             await asyncio.sleep(UNAVAILABLE_WAIT_S)
             return []
-        self.is_receiving, self._is_topic_missing = True, False
+        # Nothing may have come because nobody was there to say so.
+        self.is_receiving = bool(received) or self._channel.is_connected
+        self._is_topic_missing = False
         return received
 
     def _start(self, message: ReceivedMessage) -> None:

@@ -1,13 +1,24 @@
 """Serves all handlers of a program, by a service for each topic; puts its recurrences."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.transport.channel import Channel
 from hourwheel.workers.handler import Handler
 from hourwheel.workers.pattern import PatternService
 from hourwheel.workers.recurring import Recurring, put_patiently
 from hourwheel.workers.service import Parts, Service, Slots
+
+LOOK_S: Final = 1.0
+"""So often the worker looks whether its nodes are in reach."""
+UNREACHED_LOOKS: Final = 3
+"""So many looks in a row until it says that they are not: a takeover is no news."""
+QUIET_LOOKS_MAX: Final = 300
+"""It says so again after twice as many looks each time, up to this."""
+_log = logging.getLogger("hourwheel.worker")
 
 
 class Worker:
@@ -29,6 +40,7 @@ class Worker:
             recurring: what the program has published again and again: put as it begins.
             process_count: each handler's concurrency is multiplied by it.
         """
+        self._channel = parts.channel
         self._admin, self._recurring = AsyncAdmin(parts.channel), recurring
         self._services: list[Service] = []
         self._patterns: list[PatternService] = []
@@ -60,12 +72,33 @@ class Worker:
         tasks = [asyncio.create_task(one.serve(self._stopping)) for one in serving]
         putting = put_patiently(self._admin, self._recurring, self._stopping)
         tasks.append(asyncio.create_task(putting))
+        telling = asyncio.create_task(tell_of_connection(self._channel))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for one in done:
                 one.result()
         finally:
             self._stopping.set()
-            for one in tasks:
+            for one in (*tasks, telling):
                 one.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, telling, return_exceptions=True)
+
+
+async def tell_of_connection(channel: Channel) -> None:
+    """Log that the nodes are out of reach, soon and then seldom; and when they are back. Endless.
+
+    Polls are patient with a cluster that is away for a while, and so say nothing of an address that
+    is wrong.
+    """
+    missed, say_at = 0, UNREACHED_LOOKS
+    while True:
+        if channel.is_connected:
+            if say_at > UNREACHED_LOOKS:
+                _log.info("%s is reached", channel.server)
+            missed, say_at = 0, UNREACHED_LOOKS
+        else:
+            missed += 1
+            if missed == say_at:
+                _log.warning("cannot reach %s: %s", channel.server, channel.unreached)
+                say_at += min(say_at, QUIET_LOOKS_MAX)
+        await asyncio.sleep(LOOK_S)

@@ -1,7 +1,10 @@
 """The broker for tests of users: a real node, and a clock that only the test moves."""
 
 import asyncio
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from hourwheel import (
     MessageContext,
     Reject,
     Retry,
+    Sql,
     Times,
     errors,
 )
@@ -287,6 +291,62 @@ def test_a_clock_moves_on_and_by_durations_only(hourwheel_clock: Clock, by: Any)
     with pytest.raises(errors.InvalidArgument):
         hourwheel_clock.advance_to(hourwheel_clock.now - timedelta(seconds=1))
     assert hourwheel_clock.now_ms == before_ms
+
+
+def test_without_its_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
+    """With the core of the package alone, which has no parser of durations."""
+    program = """
+import sys
+from pathlib import Path
+
+sys.modules["pytimeparse2"] = None
+import hourwheel.testing.plugin
+from hourwheel import errors
+from hourwheel.testing import Broker
+
+try:
+    Broker(Path(sys.argv[1])).__enter__()
+except errors.FailedPrecondition as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "a broker needs pytimeparse2: pip install 'hourwheel[testing]'\n"
+
+
+def test_an_app_with_credentials_runs_without_them_and_has_them_again(tmp_path: Path) -> None:
+    app = App("127.0.0.1:1", group="shop", tls=True, user=("shop", "secret"))
+    seen: list[str] = []
+    app.handler("orders")(seen.append)
+    with Broker(tmp_path) as broker:
+        broker.run(app)
+        app.publish("orders", "x")
+        broker.settle()
+    assert seen == ["x"]
+    assert app.credentials == {"tls": True, "token": None, "user": ("shop", "secret")}
+
+
+def report() -> None: ...
+
+
+@pytest.mark.parametrize("wanted", ["paid &&", Sql("x >"), Sql("x >", check_at_client=True)])
+async def test_a_worker_names_the_handler_whose_filter_is_none(
+    hourwheel_broker: Broker, wanted: Any
+) -> None:
+    app = App(hourwheel_broker.server, group="shop")
+    await asyncio.to_thread(hourwheel_broker.admin.create_topic, "orders")
+    app.handler("orders", filter=wanted)(report)
+    with pytest.raises(errors.InvalidFilter, match=r"test_broker\.report: ") as raised:
+        await app.serve()
+    assert raised.value.params["position"]
+
+
+def test_a_recurrence_that_cannot_be_is_named(hourwheel_broker: Broker) -> None:
+    app = App(group="shop")
+    app.recurring("61 * * * *")(report)
+    with pytest.raises(errors.InvalidRecurrence, match="recurrence 'report' of topic"):
+        hourwheel_broker.run(app)
 
 
 def test_an_app_is_connected_to_where_it_was_when_the_broker_has_ended(tmp_path: Any) -> None:

@@ -1,3 +1,4 @@
+import asyncio
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -5,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from hourwheel.errors import FailedPrecondition, InvalidArgument, InvalidDueTime
+from hourwheel.errors import Cancelled, FailedPrecondition, InvalidArgument, InvalidDueTime
 from hourwheel.workers.app import App, load_app, make_message
 from hourwheel.workers.command import WorkerOptions, run_worker
+from hourwheel.workers.worker import tell_of_connection
+from tests.support.eventually import until
 
 
 def handle(order: dict[str, int]) -> None: ...
@@ -72,7 +75,80 @@ def test_an_app_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for wrong in ("shop_of_test:other", "shop_of_test:nothing", "nowhere_at_all:app"):
         with pytest.raises(InvalidArgument):
             load_app(wrong)
+    for no_name in ("", ":app", ".", "..shop:app", "./shop.py", "shop.py", "a/b:app"):
+        with pytest.raises(InvalidArgument, match="module:app"):
+            load_app(no_name)
     del sys.modules["shop_of_test"]
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import json\nimport hourwheel_of_nobody\n", "No module named 'hourwheel_of_nobody'"),
+        ("import json\njson.loads('{')\n", "JSONDecodeError"),
+        ("import json\napp = (\n", "SyntaxError"),
+    ],
+)
+def test_a_program_that_cannot_be_imported_is_shown_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, said: str
+) -> None:
+    (tmp_path / "broken_shop.py").write_text(program)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(FailedPrecondition, match=said) as raised:
+        load_app("broken_shop:app")
+    lines = raised.value.message.splitlines()
+    files = [line for line in lines if line.lstrip().startswith("File ")]
+    assert len(files) == 1, "nothing of Python, of libraries, or of ours"
+    assert 'broken_shop.py", line 2' in files[0]
+
+
+def test_decorators_without_what_they_need_say_how_they_are_written() -> None:
+    bare: Any = App(group="shop")
+    with pytest.raises(InvalidArgument, match=r"@app\.handler"):
+        bare.handler(handle)
+    with pytest.raises(InvalidArgument, match=r"@app\.recurring"):
+        bare.recurring(handle)
+
+
+async def test_a_worker_says_soon_that_its_nodes_are_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hourwheel.workers.worker.LOOK_S", 0.01)
+    app = App("127.0.0.1:1", group="shop")
+    app.handler("orders")(handle)
+    with caplog.at_level("WARNING", "hourwheel.worker"):
+        serving = asyncio.create_task(app.serve())
+        await until(lambda: "cannot reach 127.0.0.1:1: no connection" in caplog.text)
+        serving.cancel()
+        await asyncio.wait({serving})
+
+
+class FakeChannel:
+    """There is no connection for a while."""
+
+    server, unreached = "a:1", "no connection"
+
+    def __init__(self, looks: list[bool]) -> None:
+        self._looks = iter(looks)
+
+    @property
+    def is_connected(self) -> bool:
+        try:
+            return next(self._looks)
+        except StopIteration:
+            raise Cancelled from None
+
+
+async def test_nodes_out_of_reach_are_seldom_told_of_and_a_takeover_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hourwheel.workers.worker.LOOK_S", 0)
+    looks = [True, *[False] * 2, True, *[False] * 1_000, True, *[False] * 2, True]
+    channel: Any = FakeChannel(looks)
+    with caplog.at_level("INFO", "hourwheel.worker"), pytest.raises(Cancelled):
+        await tell_of_connection(channel)
+    levels = [one.levelname for one in caplog.records]
+    assert levels == ["WARNING"] * 10 + ["INFO"]
 
 
 async def test_an_app_without_handlers_makes_no_worker() -> None:

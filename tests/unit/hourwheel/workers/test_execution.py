@@ -68,6 +68,27 @@ async def test_a_handler_may_say_that_no_attempt_is_of_any_use() -> None:
     assert not is_spoiled
 
 
+class Untold(Reject):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Delayless(Retry):
+    def __init__(self) -> None:
+        """Without that of `Retry`."""
+
+
+@pytest.mark.parametrize("error", [Untold, Delayless])
+async def test_what_cannot_be_told_is_a_failure_with_its_name(error: type[Exception]) -> None:
+    async def coroutine() -> None:
+        raise error
+
+    result, is_spoiled = await result_of(coroutine)
+    assert result.kind is ResultKind.FAILED
+    assert error.__name__ in result.error
+    assert not is_spoiled
+
+
 async def test_a_payload_that_is_none_is_rejected_without_a_call() -> None:
     def function(number: list[int]) -> None:
         raise AssertionError(number)
@@ -95,7 +116,11 @@ async def test_a_coroutine_that_takes_too_long_is_ended() -> None:
 
 async def test_a_thread_that_takes_too_long_spoils_its_process() -> None:
     go_on = threading.Event()
-    result, is_spoiled = await result_of(go_on.wait, time_limit_ms=1)
+
+    def function() -> None:
+        go_on.wait()
+
+    result, is_spoiled = await result_of(function, time_limit_ms=1)
     go_on.set()
     assert result.kind is ResultKind.FAILED
     assert is_spoiled

@@ -1,4 +1,6 @@
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ def both(order: dict[str, int], message: MessageContext) -> None: ...
 def context_first(message: MessageContext, order: dict[str, int]) -> None: ...
 def unannotated(order): ...  # type: ignore[no-untyped-def]
 def with_default(order: dict[str, int], w: bool = False) -> None: ...  # noqa: FBT002
+def only_default(order: dict[str, int] | None = None) -> None: ...
+def context_then_default(message: MessageContext, order: str = "-") -> None: ...
+def named_default(message: MessageContext, *, order: str = "-") -> None: ...
 async def coroutine(order: dict[str, int]) -> None: ...
 
 
@@ -29,6 +34,9 @@ async def coroutine(order: dict[str, int]) -> None: ...
         (context_first, (({"id": 17},), {"message": CONTEXT})),
         (unannotated, ((CONTEXT.body,), {})),
         (with_default, (({"id": 17},), {})),
+        (only_default, (({"id": 17},), {})),
+        (context_then_default, (('{"id":17}',), {"message": CONTEXT})),
+        (named_default, ((), {"message": CONTEXT})),
         (coroutine, (({"id": 17},), {})),
     ],
 )
@@ -38,6 +46,15 @@ def test_a_function_gets_what_it_is_annotated_with(
     handler = make_handler(function, "orders", "shop")
     assert handler.arguments(CONTEXT) == arguments
     assert handler.is_coroutine == (function is coroutine)
+
+
+def test_a_payload_with_a_default_keeps_it_where_the_message_says_nothing() -> None:
+    """As the occurrences of a function that is called again and again."""
+    handler = make_handler(only_default, "orders", "shop")
+    assert handler.arguments(replace(CONTEXT, body=b"")) == ((), {})
+    text = make_handler(context_then_default, "orders", "shop")
+    empty = replace(CONTEXT, body=b"", content_type="text/plain")
+    assert text.arguments(empty) == (("",), {"message": empty})
 
 
 def two(order: dict[str, int], other: int) -> None: ...
@@ -51,7 +68,10 @@ def generator() -> Iterator[int]:
 def unknown(order: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
-@pytest.mark.parametrize("function", [two, any_number, by_name, named, generator, unknown])
+@pytest.mark.parametrize(
+    "function",
+    [two, any_number, by_name, named, generator, unknown, int, dict, max, 3, partial(two, {})],
+)
 def test_a_function_that_could_not_be_called_is_refused_at_once(function: Any) -> None:
-    with pytest.raises(InvalidArgument, match=function.__name__):
+    with pytest.raises(InvalidArgument, match=getattr(function, "__name__", "no function")):
         make_handler(function, "orders", "shop")

@@ -84,3 +84,17 @@ def test_an_annotation_that_nobody_can_read_is_refused() -> None:
 
     with pytest.raises(InvalidArgument, match="pydantic"):
         decoder(Own)
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"text": "\ud800"}, ["\udfff"]])
+def test_half_a_surrogate_pair_is_no_body(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="surrogate"):
+        encode(value)
+
+
+def test_what_is_nested_too_deeply_is_no_body() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidArgument, match="no JSON"):
+        encode(value)

@@ -269,16 +269,21 @@ CONSUMERS: Final = Dashboard(
                     "Given back, or not acknowledged in time.",
                 ),
                 Panel(
-                    "Dead letters",
+                    "Dead letters and expired messages",
                     "short",
                     [
                         ask(
                             "sum(increase(hourwheel_dead_lettered_messages_total{%s}"
                             "[$__rate_interval]))",
                             "attempts used up",
-                        )
+                        ),
+                        ask(
+                            "sum(increase(hourwheel_expired_messages_total{%s}[$__rate_interval]))",
+                            "expired",
+                        ),
                     ],
-                    "They wait in the group's topic %DLQ%<group>.",
+                    "Dead letters wait in the group's topic %DLQ%<group>, and what expired, too,"
+                    " where the group keeps it.",
                 ),
             ),
         ),

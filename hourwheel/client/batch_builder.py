@@ -23,7 +23,8 @@ from hourwheel.formats import meta as metas
 from hourwheel.formats import record_batch
 from hourwheel.formats.batch_columns import say_expiry
 from hourwheel.formats.dedup_key import NO_DEDUP_KEY, DedupKey, make_dedup_key
-from hourwheel.formats.meta import EncodedMeta, MessageMeta, expires_field
+from hourwheel.formats.expiry_field import expires_field
+from hourwheel.formats.meta import EncodedMeta, MessageMeta
 from hourwheel.formats.record_batch import HEADER_BYTES, I64
 from hourwheel.formats.tag_gene import (
     DEFAULT_SPEC,

@@ -22,6 +22,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.delay_levels import level_to_ms
 from hourwheel.formats import meta as metas
 from hourwheel.formats.delivery_batch import DeliveryBatch, corrupt_message
+from hourwheel.formats.expiry_field import expiry_of
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.instants import duration_to_ms, instant_to_ms
@@ -409,7 +410,7 @@ class ReceivedMessage:
     @property
     def expires_ms(self) -> int | None:
         """When it expires, in milliseconds since the Unix epoch; None: never."""
-        return metas.expiry_of(self.meta.expires_ms, self.store_ms) or None
+        return expiry_of(self.meta.expires_ms, self.store_ms) or None
 
     def __repr__(self) -> str:
         """Its id and attempt; not its body, which may be large or secret."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.meta import EXPIRES_BYTES, EXPIRES_KEY
+from hourwheel.formats.expiry_field import EXPIRES_BYTES, EXPIRES_KEY
 
 _EXPIRES_FIRST: Final = bytes((EXPIRES_KEY,))
 

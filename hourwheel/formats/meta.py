@@ -9,12 +9,12 @@ can be cached; tests hold the bytes equal to protobuf's own. Equal metadata give
 from collections.abc import Sized
 from dataclasses import dataclass
 from functools import lru_cache
-from struct import Struct
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
+from hourwheel.formats.expiry_field import pack_expires
 from hourwheel.formats.tag_gene import key_hash, sparse_gene
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import meta_pb2
@@ -34,11 +34,6 @@ _PROPERTY_KEY: Final = b"\x1a"
 _CLIENT_ID_KEY: Final = b"\x22"
 _CONTENT_TYPE_KEY: Final = b"\x2a"
 _ORDERING_KEY_KEY: Final = b"\x32"
-_EXPIRES: Final = Struct("<Bq")
-EXPIRES_KEY: Final = 0x39
-"""First byte of each meta that says when its message expires, and of no other: the field stands
-before all others, so that nobody need walk through them. The next eight bytes are its value."""
-EXPIRES_BYTES: Final = _EXPIRES.size
 _NAME_KEY: Final = b"\x0a"
 _VALUE_KEY: Final = b"\x12"
 _ONE_BYTE_LENGTH: Final = 0x80
@@ -65,7 +60,7 @@ class MessageMeta:
     """Ordered groups get messages of one such key one by one, in order. It chooses the queue."""
     expires_ms: int = 0
     """From which instant on no group is given it; negative: minus milliseconds after it was stored;
-    0: never. See `expiry_of`."""
+    0: never. See `formats.expiry_field`."""
 
 
 NO_META: Final = MessageMeta()
@@ -98,22 +93,6 @@ def encode(meta: MessageMeta) -> EncodedMeta:
         meta.ordering_key,
         meta.expires_ms,
     )
-
-
-def expiry_of(expires_ms: int, store_ms: int) -> int:
-    """The instant in epoch milliseconds that `MessageMeta.expires_ms` means; 0: never.
-
-    `store_ms`: when the message was accepted.
-    """
-    return expires_ms if expires_ms >= 0 else store_ms - expires_ms
-
-
-def expires_field(raw: bytes | memoryview) -> int:
-    """`MessageMeta.expires_ms` of an encoded meta; 0 without one."""
-    if len(raw) < EXPIRES_BYTES or raw[0] != EXPIRES_KEY:
-        return 0
-    expires_ms: int = _EXPIRES.unpack_from(raw)[1]
-    return expires_ms
 
 
 def encode_fields(
@@ -150,7 +129,7 @@ def _expires_part(expires_ms: int) -> bytes:
         raise errors.InvalidDueTime(
             f"an expiry of {expires_ms} ms is out of range", due_ms_max=DUE_MS_MAX
         )
-    return _EXPIRES.pack(EXPIRES_KEY, expires_ms)
+    return pack_expires(expires_ms)
 
 
 def from_wire(message: meta_pb2.MessageMeta) -> EncodedMeta:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c_each, split
 from hourwheel.formats.batch_columns import expires_of
-from hourwheel.formats.meta import expires_field
+from hourwheel.formats.expiry_field import expires_field
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.formats.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC, key_hash
 from hourwheel.outcomes import IfPending

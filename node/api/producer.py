@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.formats import meta as metas
 from hourwheel.formats.dedup_key import DedupKey, make_dedup_key
+from hourwheel.formats.expiry_field import expires_field
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.outcomes import IfPending
 from hourwheel.types import SEQUENCE_MAX
@@ -121,7 +122,7 @@ class Producer:
                 if len(body) > body_bytes_max:
                     _refuse_body(body, body_bytes_max)
                 meta = metas.from_wire(message.meta) if message.HasField("meta") else _NO_META
-                expires_ms = metas.expires_field(meta.raw)
+                expires_ms = expires_field(meta.raw)
                 if expires_ms:
                     check_expiry(kind, requested, expires_ms)
                 raw, gene, key_hash = meta.raw, meta.tag_gene, meta.key_hash

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from hourwheel.formats.meta import expires_field, expiry_of
+from hourwheel.formats.expiry_field import expires_field, expiry_of
 from hourwheel.outcomes import DeadLetterReason
 from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from node.shard.shard import Shard

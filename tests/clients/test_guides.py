@@ -17,6 +17,8 @@ from cryptography import x509
 
 from hourwheel import AsyncAdmin, Consumer, MessageState, Producer
 from hourwheel.clock import SystemClock
+from hourwheel.gateway.settings import read_settings
+from hourwheel.webhooks.settings import read_push_settings
 from node.config.model import NodeConfig
 from node.process.subprocess_node import ChildNode
 from replication.raft.security import with_certificates
@@ -217,8 +219,17 @@ MONITORING: Final = "docs/guides/monitoring.md"
 
 
 @pytest.mark.parametrize("text", [text for page in GUIDES for text in fenced(page, "toml")])
-def test_configurations_in_guides_are_ones_that_a_node_takes(text: str) -> None:
+def test_configurations_in_guides_are_ones_that_are_taken(text: str, tmp_path: Path) -> None:
+    """By a node, by the HTTP gateway, or by what pushes webhooks."""
     values = tomllib.loads(text)
+    path = tmp_path / "hourwheel.toml"
+    path.write_text(text)
+    if "http" in values:
+        assert read_settings(path).address
+        return
+    if "subscriptions" in values:
+        assert read_push_settings(path).subscriptions
+        return
     config = NodeConfig.of(values)
     if "node" in values:
         assert config.node.data_directory == Path("/var/lib/hourwheel")

@@ -125,5 +125,6 @@ def test_each_metric_is_on_a_dashboard_or_in_an_alert() -> None:
         *("hourwheel_cluster_clock_offset_seconds", "hourwheel_control_last_exit_code"),
         *("hourwheel_control_stall_seconds_max", "hourwheel_loop_stall_seconds"),
         *("hourwheel_session_frames_total", "hourwheel_members_generation"),
+        "hourwheel_log_retention_seconds",
     }
     assert DOCUMENTED - asked == unseen

@@ -392,7 +392,8 @@ def _row(
 
 _ROWS: Final = (
     (Kind.RESOLVE, "outcome", 0, ("resolve-unknown",)),
-    (Kind.RESOLVE, "outcome", 9, ("resolve-unknown",)),
+    (Kind.RESOLVE, "outcome", 9, ("expired-early",)),
+    (Kind.RESOLVE, "outcome", 11, ("resolve-unknown",)),
     (Kind.RESOLVE, "outcome", 4, ("filter-missed",)),
     (Kind.RESOLVE, "group_id", 77, ("resolve-unknown",)),
     (Kind.RESOLVE, "first_position", 1 << 30, ("ack-undelivered",)),

@@ -42,7 +42,7 @@ def map_of_files() -> str:
 def on_the_wire(root: type[errors.HourwheelError]) -> Iterator[type[errors.HourwheelError]]:
     """The errors below `root` that a client can be told, parents before children."""
     for each in root.__subclasses__():
-        if each is not errors.StartupError:
+        if each is not errors.StartupError and each.__module__ == errors.__name__:
             yield each
             yield from on_the_wire(each)
 

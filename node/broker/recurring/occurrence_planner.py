@@ -20,6 +20,7 @@ import numpy as np
 from hourwheel import errors, limits
 from hourwheel.errors import HourwheelError
 from hourwheel.formats import meta as metas
+from hourwheel.formats.expiry_field import expiry_of
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.formats.record_batch import CANCEL_ROW, RecordBatch, build_publish
@@ -405,5 +406,5 @@ def meta_of(raw: bytes, name: str, index: int, due_ms: int) -> MessageMeta:
         meta.client_message_id,
         meta.content_type,
         meta.ordering_key,
-        metas.expiry_of(meta.expires_ms, due_ms),
+        expiry_of(meta.expires_ms, due_ms),
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.formats import meta as metas
+from hourwheel.formats.expiry_field import expires_field
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import CANCEL_ROW
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
@@ -59,7 +60,7 @@ class RecurrenceService:
         metas.encode(meta_of(config.meta, name, _INDEX_MAX, 0))  # raises where there is no room
         await self._catalog_service.settle_topic(config.topic)
         await self._prepare(config.name)
-        if metas.expires_field(config.meta):
+        if expires_field(config.meta):
             check_expiry_level(self._shard.views)
         state = self._view.find(config.name)
         version = 0 if state is None else state.version

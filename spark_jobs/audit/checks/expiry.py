@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.formats.meta import EXPIRES_BYTES, expires_field, expiry_of
+from hourwheel.formats.expiry_field import EXPIRES_BYTES, expires_field, expiry_of
 from hourwheel.formats.record_batch import EXPIRY_FLAG, Outcome
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.catalog import Timeline

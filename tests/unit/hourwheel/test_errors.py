@@ -10,7 +10,9 @@ CLASSES = sorted(BY_REASON.values(), key=lambda one: one.__name__)
 
 
 def subclasses(root: type[HourwheelError]) -> list[type[HourwheelError]]:
-    return [root, *(found for child in root.__subclasses__() for found in subclasses(child))]
+    """Those of the wire; the HTTP gateway has some of its own."""
+    children = [one for one in root.__subclasses__() if one.__module__ == errors.__name__]
+    return [root, *(found for child in children for found in subclasses(child))]
 
 
 def drawn() -> dict[str, str]:

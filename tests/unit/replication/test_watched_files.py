@@ -1,5 +1,6 @@
 """Files that change: what is wrong with one ends neither what was read nor the looking."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from replication.watched_files import WatchedFiles
 def test_files_are_looked_at_on_after_an_unexpected_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.ERROR, logger="replication.watched_files")
     path = tmp_path / "file"
     path.write_text("one")
 

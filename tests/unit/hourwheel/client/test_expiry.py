@@ -10,7 +10,8 @@ from hourwheel.client.batch_builder import Columns, build, draft_columns, draft_
 from hourwheel.client.expiry import expires_of
 from hourwheel.client.message import Message
 from hourwheel.formats.batch_columns import expires_of as expires_in
-from hourwheel.formats.meta import MessageMeta, decode, encode, expires_field, expiry_of
+from hourwheel.formats.expiry_field import expires_field, expiry_of
+from hourwheel.formats.meta import MessageMeta, decode, encode
 from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.types import DUE_MS_MAX
 

@@ -70,7 +70,7 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_let_in(history, bounds),
         *starmap(Violation, out_of_turn(history, stored, bounds.clock_ms)),
         *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
-        *starmap(Violation, recurring(history, stored, bounds.clock_ms)),
+        *starmap(Violation, recurring(history, stored, bounds.clock_ms, bounds.lead_ms)),
     ]
 
 

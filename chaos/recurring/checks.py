@@ -11,11 +11,16 @@ from itertools import pairwise
 from chaos.history import History, Stored
 
 
-def recurring(history: History, stored: Stored, clock_ms: float = 0.0) -> Iterator[tuple[str, str]]:
-    """I10: each occurrence once, none left out, none while it is paused or gone."""
+def recurring(
+    history: History, stored: Stored, clock_ms: float = 0.0, lead_ms: float = 0.0
+) -> Iterator[tuple[str, str]]:
+    """I10: each occurrence once, none left out, none while it is paused or gone.
+
+    `lead_ms`: this long before its due time an occurrence may have been released in the log.
+    """
     yield from _twice(history, stored)
     yield from _left_out(history, stored)
-    yield from _unwanted(history, stored, clock_ms)
+    yield from _unwanted(history, stored, clock_ms, lead_ms)
     yield from _not_seen(history, stored)
 
 
@@ -50,7 +55,9 @@ def _left_out(history: History, stored: Stored) -> Iterator[tuple[str, str]]:
                 yield "occurrence lost", f"{text} {next_ms}"
 
 
-def _unwanted(history: History, stored: Stored, clock_ms: float) -> Iterator[tuple[str, str]]:
+def _unwanted(
+    history: History, stored: Stored, clock_ms: float, lead_ms: float
+) -> Iterator[tuple[str, str]]:
     """Once it was told to be paused or deleted, nothing falls due until it is to go on."""
     changes = defaultdict(list)
     for change in history.changes:
@@ -66,7 +73,7 @@ def _unwanted(history: History, stored: Stored, clock_ms: float) -> Iterator[tup
                 continue
             end_ms = every[at + 1].requested_ms if at + 1 < len(every) else float(1 << 62)
             for due_ms in due:
-                if one.answered_ms + clock_ms < due_ms < end_ms - clock_ms:
+                if one.answered_ms + clock_ms + lead_ms < due_ms < end_ms - clock_ms:
                     yield "occurrence unwanted", f"{name!r} is due at {due_ms}, after {one}"
 
 

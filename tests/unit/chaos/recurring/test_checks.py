@@ -74,5 +74,9 @@ def test_occurrence_is_found_when_it_comes_in_a_pause() -> None:
     stored.cancelled.clear()
     stored.recurred["a"].insert(6, (16_000, 6))
     assert names(history, stored) == {"occurrence unwanted"}
+    (pause,) = [one for one in history.changes if one.verb == "pause"]
+    ahead_ms = 16_000 - pause.answered_ms  # what is released this long before cannot be taken back
+    assert list(recurring(history, stored, 0.0, ahead_ms)) == []
+    assert list(recurring(history, stored, 0.0, ahead_ms - 1)) != []
     history.changes[2:] = [Change("a", "resume", 15_900.0, 15_950.0)]
     assert names(history, stored) == set()

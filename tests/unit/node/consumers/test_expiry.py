@@ -133,3 +133,74 @@ async def test_expiry_before_all_nodes_know_of_it_is_refused(tmp_path: Path) -> 
         with pytest.raises(errors.FeatureLevelTooLow):
             await publish(world, SECOND_MS)
         await publish(world, 0)
+
+
+async def publish_tagged(world: EngineWorld, *tagged: tuple[str, int]) -> None:
+    """Messages with a tag each that expire so long after now, or never (0)."""
+    metas = [
+        encode(MessageMeta(tags=(tag,), expires_ms=world.now_ms + one if one else 0))
+        for tag, one in tagged
+    ]
+    raw = build_publish(
+        [world.now_ms] * len(metas),
+        [b"body"] * len(metas),
+        metas=[one.raw for one in metas],
+        tag_genes=[one.tag_gene for one in metas],
+    )
+    await within(world.engine.publish_batch("orders", RecordBatch(raw)))
+
+
+async def test_filter_of_a_call_passes_over_what_has_expired(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive(wanted="a")
+        await publish_tagged(world, ("a", SECOND_MS), ("b", 0), ("a", 0), ("a", SECOND_MS))
+        await wait(world, SECOND_MS)
+        found = await world.leased(wanted="a")
+        assert found.units["sequence"].tolist() == [2]
+        await wait(world, 1)
+        assert resolved(world, Outcome.EXPIRED) == 2
+
+
+async def test_what_was_found_expired_is_looked_at_again_by_the_successor(tmp_path: Path) -> None:
+    """Whose clock may be behind: then it delivers it."""
+    for name in ("former", "successor"):
+        (tmp_path / name).mkdir()
+    async with EngineWorld(tmp_path / "former") as former:
+        await former.receive()
+        await publish(former, SECOND_MS, SECOND_MS, 0)
+        former.now_ms += SECOND_MS
+        assert (await former.leased()).units["sequence"].tolist() == [2]
+        table = former.mastership.receiver.table()
+        assert any(one.are_expired for one in table.passed_over)
+    async with EngineWorld(tmp_path / "successor") as world:
+        await world.receive()
+        await publish(world, SECOND_MS, SECOND_MS, 0)
+        world.mastership.receiver.restore(table, world.now_ms)
+        assert (await world.leased()).units["sequence"].tolist() == [0, 1]
+        await wait(world, 1)
+        assert resolved(world, Outcome.EXPIRED) == 0
+
+
+@pytest.mark.parametrize("gone", ["group", "topic"])
+async def test_sweep_goes_on_when_what_it_looks_at_is_deleted(tmp_path: Path, gone: str) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await publish(world, *[99 * SECOND_MS] * (3 * PIECE_MESSAGES))
+        await wait(world, PASS_MS)
+        await wait(world, 10)  # it is in the midst of them
+        if gone == "group":
+            await within(world.engine.delete_group("billing"))
+        else:
+            await within(world.engine.delete_topic("orders"))
+        await wait(world, 10)
+        await world.receive(topic="bills", group="mail")
+        raw = build_publish(
+            [world.now_ms],
+            [b"body"],
+            metas=[encode(MessageMeta(expires_ms=world.now_ms + SECOND_MS)).raw],
+        )
+        await within(world.engine.publish_batch("bills", RecordBatch(raw)))
+        await wait(world, SECOND_MS + PASS_MS)
+        for _ in range(20):
+            await wait(world, 10)
+        assert resolved(world, Outcome.EXPIRED) == 1

@@ -40,6 +40,6 @@ def test_a_test_of_a_user_gets_a_broker_and_sees_what_its_handler_raised(
             hourwheel_broker.settle()
         """,
     )
-    result = pytester.runpytest_inprocess("-p", "hourwheel.testing.plugin")
+    result = pytester.runpytest_inprocess()  # found by its entry point
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*closed.append(order[*", "E *KeyError: 'id'"])

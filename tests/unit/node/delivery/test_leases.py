@@ -388,3 +388,26 @@ def test_successor_has_the_same_leases_and_goes_on_behind_them() -> None:
     again.restore(successor.table(epoch=5), 0)
     (kept,) = (again.find_former(4, one.lease_id) for one in table.sparse if one.keeps_gaps)
     assert kept is not None, "its receipts are still of the reign that gave it"
+
+
+def test_scattered_positions_that_cannot_be_read_are_bounded() -> None:
+    leases = Leases()
+    room = WINDOW_POSITIONS // 2
+    for position in range(1, 2 * room, 2):
+        assert leases.withhold(HELD, position)
+    assert not leases.withhold(HELD, 2 * room + 1), "there is no room for one more range"
+    assert leases.withhold(HELD, 1), "this one has its room"
+
+
+def test_nothing_was_delivered_of_a_queue_that_nobody_asked_for() -> None:
+    leases = Leases()
+    assert leases.delivered_end(HELD) == 0
+    leases.offer_again(HELD, 0, 9)
+    assert leases.delivered_end(HELD) == 0
+    leases.withhold(HELD, 3)
+    leases.withhold(HELD, 7)
+    leases.offer_again(HELD, 5, 9)
+    window = AckWindow(0)
+    assert leases.find_range(HELD, window, (0, 9), 9) == (0, 3)
+    leases.grant(HELD, 0, 3, 100)
+    assert leases.find_range(HELD, window, (0, 9), 9) == (4, 9)

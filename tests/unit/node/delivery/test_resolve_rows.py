@@ -23,7 +23,7 @@ from node.delivery.resolve_rows import (
 from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from node.shard.views import Views
-from storage.views.catalog_items import Group
+from storage.views.catalog_items import Group, GroupOrder
 from storage.views.unit import join
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import GROUP, LETTERS, QUEUES, RETRIES
@@ -208,3 +208,13 @@ def test_rows_that_give_back_at_once_are_applied_one_behind_the_other() -> None:
     assert found["sequence"].tolist() == order
     letters = world.shard.views.queues.get(LETTERS << 8).read(0, 9)
     assert letters["sequence"].tolist() == order[:3], "their attempts are used up"
+
+
+def test_ordered_group_gets_back_the_messages_alone_and_nothing_that_is_resolved() -> None:
+    views = views_with([1] * 20)
+    ordered = replace(WORKERS, order=GroupOrder.BLOCK)
+    rows = give_back_rows(views, ordered, HELD, [Part(2, 9, 9, messages=(3, 4, 7))], NOW_MS)
+    assert {row[4] for row in rows.tolist()} == {Outcome.HELD}
+    given = [at for row in rows.tolist() for at in range(row[2], row[2] + row[3])]
+    assert given == [3, 4, 7]
+    assert len(give_back_rows(views, ordered, HELD, [Part(30, 40, 9)], NOW_MS)) == 0

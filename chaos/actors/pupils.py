@@ -5,6 +5,7 @@ The topic is read by ordered groups of both kinds, and by one that has limits an
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from chaos.history import body_of
@@ -89,7 +90,7 @@ async def decide(admin: AsyncAdmin, chooser: "random.Random") -> None:
     while True:
         await asyncio.sleep(_LOOK_S)
         for group in ORDERED:
-            await _try(lambda group=group: _unblock(admin, group, chooser))  # type: ignore[misc]
+            await _try(partial(_unblock, admin, group, chooser))
 
 
 async def _unblock(admin: AsyncAdmin, group: str, chooser: "random.Random") -> None:

@@ -6,6 +6,7 @@ import typer
 
 import hourwheel
 from hourwheel.cli import (
+    cancel,
     catalog,
     cluster,
     consume,
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 app.command()(publish.publish)
 app.command()(consume.consume)
-app.command()(publish.cancel)
+app.command()(cancel.cancel)
 app.command()(reschedule.reschedule)
 app.command()(catalog.describe)
 app.add_typer(catalog.topics, name="topics")

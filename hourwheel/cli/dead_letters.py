@@ -14,9 +14,9 @@ from hourwheel.cli.options import (
     filter_option,
     run_with_admin,
 )
-from hourwheel.cli.output import Output, format_instant
+from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
-from hourwheel.client.groups.dead_letters import PAGE_SIZE, DeadLetterMessage, Redriven
+from hourwheel.client.groups.dead_letters import DeadLetterMessage, Redriven
 from hourwheel.outcomes import DeadLetterReason
 from hourwheel.transport.channel import SERVER_DEFAULT
 
@@ -50,19 +50,8 @@ def list_dead_letters(
     output = Output(is_json=is_json, wanted=wanted)
 
     async def command(admin: AsyncAdmin) -> None:
-        shown = 0
-        # One more than asked for tells whether there are more.
-        page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
-        async for one in admin.list_dead_letters(group, wanted, topic=topic, page_size=page_size):
-            if limit and shown == limit:
-                output.line(f"the first {limit:,}; --limit 0 for all")
-                break
-            shown += 1
-            if is_json:
-                output.json(_facts(one))
-            else:
-                output.line(_line(one))
-        if not shown:
+        found = admin.list_dead_letters(group, wanted, topic=topic, page_size=page_size(limit))
+        if not await output.listing(found, limit, facts=_facts, line=_line):
             output.line(f"{group} has no dead letters" + (" that match" if wanted else ""))
 
     run_with_admin(output, server, command)

@@ -4,9 +4,9 @@ from typing import Any
 
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import run_with_admin
-from hourwheel.cli.output import Output, format_instant
+from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
-from hourwheel.client.lookup import PAGE_SIZE, History, MessageEvent
+from hourwheel.client.lookup import History, KeyMessage, MessageEvent
 from hourwheel.outcomes import EventKind
 
 
@@ -16,26 +16,21 @@ def list_by_key(
     """Show so many of the messages that have a key (0: all); exit code 1 where there is none."""
 
     async def command(admin: AsyncAdmin) -> ExitCode:
-        shown = 0
-        # One more than asked for tells whether there are more.
-        page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
-        async for one in admin.list_by_key(
-            topic, key, pending_only=pending_only, page_size=page_size
-        ):
-            if limit and shown == limit:
-                output.line(f"the first {limit:,}; --limit 0 for all")
-                break
-            shown += 1
-            text, state = str(one.message_id), one.state.name
-            if output.is_json:
-                output.json({"message_id": text, "state": state, "due_ms": one.due_ms})
-            else:
-                output.line(f"{format_instant(one.due_ms)}  {text}  {state}")
+        found = admin.list_by_key(topic, key, pending_only=pending_only, page_size=page_size(limit))
+        shown = await output.listing(found, limit, facts=_facts_with_key, line=_line_with_key)
         if not shown:
             output.line(f"nothing with the key {key} is {'pending' * pending_only or 'known'}")
         return ExitCode.OK if shown or pending_only else ExitCode.PARTLY
 
     run_with_admin(output, server, command)
+
+
+def _facts_with_key(one: KeyMessage) -> dict[str, Any]:
+    return {"message_id": str(one.message_id), "state": one.state.name, "due_ms": one.due_ms}
+
+
+def _line_with_key(one: KeyMessage) -> str:
+    return f"{format_instant(one.due_ms)}  {one.message_id}  {one.state.name}"
 
 
 def history_facts(output: Output, history: History) -> Any:

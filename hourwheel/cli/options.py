@@ -1,5 +1,6 @@
 """Options that several commands have."""
 
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
@@ -17,6 +18,8 @@ from hourwheel.transport.endpoints import parse_servers
 
 T = TypeVar("T")
 
+STANDARD_INPUT: Final = "-"
+"""Given in place of a file or of ids."""
 CALL_TIMEOUT_MS: Final = 5_000.0
 """A person waits: shorter than the library's own."""
 
@@ -83,6 +86,19 @@ ClientCheck: TypeAlias = Annotated[
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+MessageIds: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(help="Message ids; - for those on standard input, one a line."),
+]
+KeysTopic: TypeAlias = Annotated[
+    str, typer.Option("--topic", metavar="TOPIC", help="Of the messages with --key.")
+]
+Keys: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="KEY", help="All messages of the topic with it; repeatable."),
+]
+
+
 AdminCommand: TypeAlias = Callable[[AsyncAdmin], Coroutine[Any, Any, ExitCode | None]]
 
 
@@ -114,6 +130,19 @@ def connect(server: str) -> Channel:
         user=access.user,
         call_timeout_ms=CALL_TIMEOUT_MS,
     )
+
+
+def chosen_ids(message_ids: list[str] | None, topic: str, keys: list[str] | None) -> list[str]:
+    """The ids given, or read from standard input; none where messages are chosen by keys.
+
+    Raises:
+        BadParameter: neither or both are given, or keys without their topic.
+    """
+    if bool(keys) != bool(topic) or bool(keys) == bool(message_ids):
+        raise typer.BadParameter("message ids are needed, or --topic and --key")
+    if message_ids == [STANDARD_INPUT]:
+        return [line.strip() for line in sys.stdin if line.strip()]
+    return message_ids or []
 
 
 def when_option(text: str) -> When:

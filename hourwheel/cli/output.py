@@ -4,9 +4,9 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import typer
 from rich.cells import cell_len
@@ -18,10 +18,14 @@ from hourwheel.cli.exit_codes import ExitCode, exit_code_of
 from hourwheel.errors import HourwheelError, InvalidFilter
 from hourwheel.filter_language.text import FilterExpression
 
+T = TypeVar("T")
+
 _INSTANT_MS_MAX: Final = 253_402_300_799_999
 """The last instant that `datetime` knows: the end of the year 9999."""
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
 _UNITS_SHOWN: Final = 2
+_PAGE_SIZE: Final = 500
+"""A person looks at a page: small enough to come at once."""
 _AROUND: Final = 40
 """So many characters of a filter are shown before what is wrong in it, and behind."""
 _CUT: Final = "..."
@@ -66,6 +70,30 @@ class Output:
         if not self.is_json:
             self.console.print(Text(text), soft_wrap=True)
 
+    async def listing(
+        self,
+        items: AsyncIterable[T],
+        limit: int,
+        *,
+        facts: Callable[[T], Mapping[str, Any]],
+        line: Callable[[T], str],
+    ) -> bool:
+        """Show one by one, however many there are, at most `limit`; 0: all. False: there is none.
+
+        `items` come in pages of `page_size(limit)`.
+        """
+        shown = 0
+        async for item in items:
+            if limit and shown == limit:
+                self.line(f"the first {limit:,}; --limit 0 for all")
+                break
+            shown += 1
+            if self.is_json:
+                self.json(facts(item))
+            else:
+                self.line(line(item))
+        return bool(shown)
+
     def json(self, value: Mapping[str, Any]) -> None:
         """Write one JSON object on a line of its own."""
         sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
@@ -81,6 +109,14 @@ class Output:
             if isinstance(error, InvalidFilter) and self._wanted is not None:
                 for line in point_at(self._wanted.text, error.params.get("position", "")):
                     self.errors.print(Text(line), soft_wrap=True)
+
+
+def page_size(limit: int) -> int:
+    """How many to get at once where at most `limit` are shown; 0: all.
+
+    One more than is shown tells whether there are more.
+    """
+    return min(limit + 1, _PAGE_SIZE) if limit else _PAGE_SIZE
 
 
 def run(output: Output, command: Coroutine[Any, Any, ExitCode | None]) -> None:

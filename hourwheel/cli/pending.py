@@ -16,9 +16,9 @@ from hourwheel.cli.options import (
     run_with_admin,
     when_option,
 )
-from hourwheel.cli.output import Output, format_instant
+from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
-from hourwheel.client.pending import PAGE_SIZE, PendingCancelled, PendingMessage
+from hourwheel.client.pending import PendingCancelled, PendingMessage
 from hourwheel.due_time import When
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -70,21 +70,10 @@ def list_pending(
 
     async def command(admin: AsyncAdmin) -> None:
         from_ms, to_ms = await instants_of(admin, from_, to)
-        shown = 0
-        # One more than asked for tells whether there are more.
-        page_size = min(limit + 1, PAGE_SIZE) if limit else PAGE_SIZE
-        async for message in admin.list_pending(
-            topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=page_size
-        ):
-            if limit and shown == limit:
-                output.line(f"the first {limit:,}; --limit 0 for all")
-                break
-            shown += 1  # one by one, however many there are
-            if is_json:
-                output.json(_facts(message))
-            else:
-                output.line(_line(message))
-        if not shown:
+        found = admin.list_pending(
+            topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=page_size(limit)
+        )
+        if not await output.listing(found, limit, facts=_facts, line=_line):
             output.line(f"nothing is pending in {topic}" + (" that matches" if wanted else ""))
 
     run_with_admin(output, server, command)

@@ -1,4 +1,4 @@
-"""`hourwheel publish` and `hourwheel cancel`."""
+"""`hourwheel publish`."""
 
 import asyncio
 import base64
@@ -17,9 +17,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hourwheel.cli.access import access_options
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import CALL_TIMEOUT_MS, Json, Server, connect, when_option
+from hourwheel.cli.options import (
+    CALL_TIMEOUT_MS,
+    STANDARD_INPUT,
+    Json,
+    Server,
+    when_option,
+)
 from hourwheel.cli.output import Output, format_duration, format_instant, run
-from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
 from hourwheel.client.message_ids import DedupAnswer, PublishedIds
 from hourwheel.client.producer import AsyncProducer
@@ -27,13 +32,12 @@ from hourwheel.clock import SystemClock
 from hourwheel.due_time import When, parse_when
 from hourwheel.errors import HourwheelError, InvalidArgument
 from hourwheel.formats.message_id import MessageId
-from hourwheel.outcomes import CancelOutcome, DedupOutcome, IfPending
+from hourwheel.outcomes import DedupOutcome, IfPending
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 CHUNK_MESSAGES: Final = 1_000
 CHUNKS_UNDER_WAY: Final = 8
 FILE_TIMEOUT_MS: Final = 30_000.0
-STANDARD_INPUT: Final = "-"
 _FIELDS: Final = frozenset(
     ("body", "body_base64", "when", "tags", "keys", "properties", "client_message_id")
 ) | {"content_type", "ordering_key"}
@@ -304,53 +308,3 @@ def _parse(template: Message, fields: Any) -> Message:
 def _show(output: Output, message_id: MessageId) -> None:
     if output.is_json:
         output.json({"message_id": str(message_id), "due_ms": message_id.due_ms})
-
-
-def cancel(
-    message_ids: Annotated[
-        list[str] | None,
-        typer.Argument(help="Message ids; - for those on standard input, one a line."),
-    ] = None,
-    *,
-    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Of the messages with --key.")] = "",
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--key", metavar="KEY", help="All messages of the topic with it; repeatable."),
-    ] = None,
-    server: Server = SERVER_DEFAULT,
-    is_json: Json = False,
-) -> None:
-    """Take messages back that are not yet released; exit code 1 unless that was all of them."""
-    output = Output(is_json=is_json)
-    if bool(keys) != bool(topic) or bool(keys) == bool(message_ids):
-        raise typer.BadParameter("message ids are needed, or --topic and --key")
-    if keys:
-        run(output, _cancel_keys(output, server, topic, keys))
-        return
-    if message_ids == [STANDARD_INPUT]:
-        message_ids = [line.strip() for line in sys.stdin if line.strip()]
-    run(output, _cancel(output, server, message_ids or []))
-
-
-async def _cancel_keys(output: Output, server: str, topic: str, keys: list[str]) -> ExitCode:
-    async with connect(server) as channel:
-        found = await AsyncAdmin(channel).cancel_by_keys(topic, keys)
-    rows = [
-        {"key": key, "outcome": one.outcome.name, "cancelled": one.cancelled_count}
-        for key, one in zip(keys, found, strict=True)
-    ]
-    output.rows("cancelled", rows, ("key", "outcome", "cancelled"))
-    is_all = all(one.outcome is CancelOutcome.CANCELLED for one in found)
-    return ExitCode.OK if is_all else ExitCode.PARTLY
-
-
-async def _cancel(output: Output, server: str, message_ids: list[str]) -> ExitCode:
-    async with connect(server) as channel:
-        outcomes = await AsyncAdmin(channel).cancel_many(message_ids)
-    rows = [
-        {"message_id": message_id, "outcome": outcome.name}
-        for message_id, outcome in zip(message_ids, outcomes, strict=True)
-    ]
-    output.rows("cancelled", rows, ("message_id", "outcome"))
-    is_all = all(outcome is CancelOutcome.CANCELLED for outcome in outcomes)
-    return ExitCode.OK if is_all else ExitCode.PARTLY

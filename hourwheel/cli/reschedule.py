@@ -1,14 +1,21 @@
 """`hourwheel reschedule`."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import Json, Server, connect, when_option
+from hourwheel.cli.options import (
+    Json,
+    Keys,
+    KeysTopic,
+    MessageIds,
+    Server,
+    chosen_ids,
+    connect,
+    when_option,
+)
 from hourwheel.cli.output import Output, format_instant, run
-from hourwheel.cli.publish import STANDARD_INPUT
 from hourwheel.client.changes.rescheduling import NewTimes, reschedule_keys, reschedule_many
 from hourwheel.due_time import When
 from hourwheel.outcomes import RescheduleOutcome
@@ -16,10 +23,7 @@ from hourwheel.transport.channel import SERVER_DEFAULT
 
 
 def reschedule(
-    message_ids: Annotated[
-        list[str] | None,
-        typer.Argument(help="Message ids; - for those on standard input, one a line."),
-    ] = None,
+    message_ids: MessageIds = None,
     *,
     when: Annotated[
         When,
@@ -31,25 +35,19 @@ def reschedule(
             help="90s, 1h30m, 3d, or an instant with its zone: 2027-03-01T09:00:00+01:00.",
         ),
     ],
-    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Of the messages with --key.")] = "",
-    keys: Annotated[
-        list[str] | None,
-        typer.Option("--key", metavar="KEY", help="All messages of the topic with it; repeatable."),
-    ] = None,
+    topic: KeysTopic = "",
+    keys: Keys = None,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
     """Move messages that are not yet released to another due time; exit code 1 unless all were."""
     output = Output(is_json=is_json)
-    if bool(keys) != bool(topic) or bool(keys) == bool(message_ids):
-        raise typer.BadParameter("message ids are needed, or --topic and --key")
+    ids = chosen_ids(message_ids, topic, keys)
     times = NewTimes(when.due_ms, when.delay_ms)
     if keys:
         run(output, _reschedule_keys(output, server, topic, keys, times))
         return
-    if message_ids == [STANDARD_INPUT]:
-        message_ids = [line.strip() for line in sys.stdin if line.strip()]
-    run(output, _reschedule(output, server, message_ids or [], times))
+    run(output, _reschedule(output, server, ids, times))
 
 
 async def _reschedule_keys(

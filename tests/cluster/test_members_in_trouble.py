@@ -31,9 +31,7 @@ async def test_follower_with_a_full_disk_leaves_the_set_and_comes_back(tmp_path:
 
 async def test_master_whose_write_finds_no_room_hands_over(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         fill(n1)
         with pytest.raises(errors.Timeout, match="unknown"):
             await n1.publish(100_000)
@@ -93,9 +91,7 @@ async def test_messages_are_refused_where_the_only_other_copy_would_be_on_a_low_
     tmp_path: Path,
 ) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         set_low(world, "n2")
         await until(lambda: world.control.in_sync == {"n1", "n3"})
         await n1.publish(100_000)

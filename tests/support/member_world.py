@@ -284,6 +284,13 @@ class MemberWorld:
         self.control.elect(node)
         return await self.serving(node)
 
+    async def elect_with_message(self, node: NodeId) -> MemberNode:
+        """Make a node master, publish a message that is due in 100 s, and let all apply it."""
+        elected = await self.elect(node)
+        await elected.publish(100_000)
+        await self.agreed()
+        return elected
+
     async def serving(self, node: NodeId) -> MemberNode:
         await until(lambda: self[node].serves)
         return self[node]

@@ -6,9 +6,15 @@ from typing import Annotated, Final
 
 import typer
 
-from hourwheel.cli.options import Json, Server, duration_option, run_with_admin, when_option
+from hourwheel.cli.options import (
+    STANDARD_INPUT,
+    Json,
+    Server,
+    duration_option,
+    run_with_admin,
+    when_option,
+)
 from hourwheel.cli.output import Output, format_instant
-from hourwheel.cli.publish import STANDARD_INPUT
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
 from hourwheel.client.recurring.recurrences import Missed, Recurrence, Times

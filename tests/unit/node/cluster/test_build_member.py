@@ -66,9 +66,7 @@ async def test_new_node_has_promised_nothing_and_an_old_one_a_whole_lease(tmp_pa
         n2 = world["n2"]
         follower = n2.replica.follower
         assert follower.grant_left_ms(1, "n1", world.clock.monotonic) == 0
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        await world.elect_with_message("n1")
         await n2.close()
         await n2.open()
         follower = n2.replica.follower

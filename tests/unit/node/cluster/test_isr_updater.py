@@ -11,9 +11,7 @@ from tests.support.member_world import MemberWorld
 
 async def test_in_sync_change_is_asked_again_when_its_answer_is_lost(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        await world.elect_with_message("n1")
         world.control.errors.append(errors.Timeout("lost"))
         await world["n3"].cut()
         world.control.dead.add("n3")

@@ -113,9 +113,7 @@ async def test_publish_waits_while_a_member_of_the_in_sync_set_does_not_write(
     tmp_path: Path,
 ) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             end = n1.shard.log.end_offset
@@ -128,9 +126,7 @@ async def test_publish_waits_while_a_member_of_the_in_sync_set_does_not_write(
 
 async def test_publish_goes_on_with_two_copies_when_the_third_lags(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             await until(lambda: len(durable_on(world, n1.shard.log.end_offset)) == 2)
@@ -143,9 +139,7 @@ async def test_publish_goes_on_with_two_copies_when_the_third_lags(tmp_path: Pat
 
 async def test_nothing_is_acknowledged_with_one_copy(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         n2, n3 = world["n2"], world["n3"]
         async with n2.engine.group_commit.turn:
             async with n3.engine.group_commit.turn:
@@ -163,9 +157,7 @@ async def test_what_waits_is_answered_with_timeout_when_the_master_is_deposed(
     tmp_path: Path,
 ) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             await until(lambda: n1.shard.uncommitted_bytes > 0)
@@ -215,9 +207,7 @@ async def test_long_polls_are_told_when_the_master_retires(tmp_path: Path) -> No
 
 async def test_successor_waits_for_the_promise_when_the_master_dies(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         world.control.members.pop("n1")
         await n1.cut()
         n1.member._timer.cancel()  # type: ignore[union-attr]
@@ -331,9 +321,7 @@ async def test_callers_are_told_when_the_lease_does_not_come_back(tmp_path: Path
 
 async def test_answer_is_not_given_when_the_lease_ran_out_meanwhile(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         async with world["n2"].engine.group_commit.turn:
             call = asyncio.ensure_future(n1.publish(100_000))
             await until(lambda: n1.shard.uncommitted_bytes > 0)
@@ -368,9 +356,7 @@ async def test_old_master_does_nothing_when_it_wakes_up_behind_a_new_one(tmp_pat
 
 async def test_report_says_how_the_shard_stands(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        n1 = await world.elect_with_message("n1")
         end = n1.shard.log.end_offset
 
         def said(node: str) -> tuple[int, int, int, bool]:

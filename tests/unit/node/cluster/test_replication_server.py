@@ -210,9 +210,7 @@ async def test_part_that_is_not_the_next_or_damaged_is_refused(
         assert n2.shard.log.end_offset == 0
         await until(lambda: n2.replica.follower.stage is Stage.NONE)
         world.jump_ms(LEASE_MS)
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        await world.elect_with_message("n1")
 
 
 async def test_stream_with_a_damaged_part_is_opened_again(tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ async def test_report_of_a_new_replica_is_empty(tmp_path: Path) -> None:
 
 async def test_report_tells_epoch_and_ends_of_the_log(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
-        n1 = await world.elect("n1")
-        await n1.publish(100_000)
-        await world.agreed()
+        await world.elect_with_message("n1")
         await world.elect("n2")
         await world.agreed()
         for node in world.nodes.values():

@@ -1,7 +1,7 @@
 """One topic as a work queue: messages are leased one by one, and held as long as somebody has them.
 
 For brokers of other libraries, whose workers say `ack` when a task is done and nothing before. The
-lease of what they hold is made longer meanwhile (`hourwheel.workers.leases`).
+lease of what they hold is made longer meanwhile (`hourwheel.workers.lease_keeper`).
 """
 
 import asyncio
@@ -10,15 +10,14 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.client.consumer import AsyncConsumer
-from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+from hourwheel.client.message import ReceivedMessage
 from hourwheel.transport.channel import Channel
-from hourwheel.workers.leases import Leases
+from hourwheel.workers.lease_keeper import LeaseKeeper
 
 ABSENT_TOPIC_WAIT_S: Final = 0.2
 """How often to look whether a topic is there by now."""
 ACK_LINGER_MS: Final = 5.0
 """What is done in this time is told together; it comes again if the process is killed before."""
-_LOOK_S: Final = 20.0
 _log = logging.getLogger("hourwheel.integrations")
 
 
@@ -36,7 +35,6 @@ class LeasedQueue:
                 group is set up.
         """
         self.topic = topic
-        self._clock = channel.clock
         self._consumer = AsyncConsumer(
             channel,
             group=group,
@@ -45,14 +43,12 @@ class LeasedQueue:
             prefetch_messages=0,
             ack_linger_ms=ACK_LINGER_MS,
         )
-        self._leases = Leases()
-        self._leased = asyncio.Event()
-        self._keeper: asyncio.Task[None] | None = None
+        self._leases = LeaseKeeper(self._consumer, channel.clock, topic)
 
     @property
     def is_idle(self) -> bool:
         """Nothing of it is held."""
-        return not self._leases
+        return self._leases.is_idle
 
     async def receive(self, count: int, wait_ms: float) -> list[ReceivedMessage]:
         """Up to `count` messages, which are leased until `finish`.
@@ -65,12 +61,8 @@ class LeasedQueue:
         except errors.UnknownTopic:
             await asyncio.sleep(min(ABSENT_TOPIC_WAIT_S, wait_ms / 1_000))
             return []
-        if self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep(), name="hourwheel-leases")
-        now_ms = self._clock.monotonic_ms()
         for message in found:
-            self._leases.add(message.batch, now_ms)
-        self._leased.set()
+            self._leases.add(message.batch)
         return found
 
     def ack_soon(self, message: ReceivedMessage) -> None:
@@ -105,35 +97,8 @@ class LeasedQueue:
 
     async def close(self) -> None:
         """End. What is held is not given back, and comes again when its lease ends."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait({self._keeper})
+        await self._leases.close()
         try:
             await self._consumer.close()
         except errors.HourwheelError as error:
             _log.warning("%s: some messages come again: %s", self.topic, error)
-
-    async def _keep(self) -> None:
-        while True:
-            now_ms = self._clock.monotonic_ms()
-            due = self._leases.find_due(now_ms)
-            if due:
-                await asyncio.gather(*(self._extend(batch, ms) for batch, ms in due))
-                continue
-            self._leased.clear()
-            wait_s = (self._leases.next_wakeup_ms() - now_ms) / 1_000
-            try:
-                async with asyncio.timeout(min(wait_s, _LOOK_S)):
-                    await self._leased.wait()
-            except TimeoutError:
-                continue
-
-    async def _extend(self, batch: ReceivedBatch, ms: int) -> None:
-        try:
-            await self._consumer.change_invisible(batch, ms)
-        except errors.HourwheelError as error:
-            is_lost = isinstance(error, errors.StaleReceipt)
-            self._leases.on_failed(batch, self._clock.monotonic_ms(), is_lost=is_lost)
-            _log.warning("%s: a lease could not be made longer: %s", self.topic, error)
-        else:
-            self._leases.on_extended(batch, self._clock.monotonic_ms())

@@ -10,6 +10,7 @@
     service.py      of one topic: receives, has handlers run, holds the leases meanwhile
     pattern.py      services of all topics that fit a pattern
     outcome.py      acknowledges, gives back, rejects
+    lease_keeper.py makes leases longer while messages are in work
     leases.py       which leases are to be made longer, and when
     processes.py    children that run handlers, so that none takes others with it
     child.py        such a child

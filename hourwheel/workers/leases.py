@@ -1,4 +1,4 @@
-"""Which leases are to be made longer, and when. Pure: the worker has the clock and makes the calls.
+"""Which leases are to be made longer, and when. Pure: the keeper has the clock, and calls.
 
 What came in one answer of the node has one lease. It is made longer while a message of it is in
 work, each time when half of it is over.
@@ -35,15 +35,17 @@ class Leases:
         """Answers of which messages are in work."""
         return len(self._held)
 
-    def add(self, batch: ReceivedBatch, now_ms: float) -> None:
-        """One more message of this answer is in work."""
+    def add(self, batch: ReceivedBatch, now_ms: float) -> float:
+        """One more message of this answer is in work. Its lease is to be made longer then."""
         held = self._held.get(id(batch))
         if held is not None:
             held.unfinished += 1
-            return
+            return held.next_ms
         span_ms = max(1, batch.invisible_until_ms - batch.delivery.header.receive_ms)
         left_ms = max(0.0, batch.lease_until_ms - now_ms)
-        self._held[id(batch)] = _Held(batch, 1, span_ms, now_ms + left_ms * _PART)
+        next_ms = now_ms + left_ms * _PART
+        self._held[id(batch)] = _Held(batch, 1, span_ms, next_ms)
+        return next_ms
 
     def remove(self, batch: ReceivedBatch) -> None:
         """A message of it is done with."""

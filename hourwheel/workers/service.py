@@ -11,11 +11,11 @@ from typing import Final, NamedTuple, Protocol
 
 from hourwheel import errors
 from hourwheel.client.consumer import AsyncConsumer
-from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+from hourwheel.client.message import ReceivedMessage
 from hourwheel.clock import Clock
 from hourwheel.transport.channel import Channel
 from hourwheel.workers.handler import Handler, MessageContext, about
-from hourwheel.workers.leases import Leases
+from hourwheel.workers.lease_keeper import LeaseKeeper
 from hourwheel.workers.outcome import give_back, tell
 from hourwheel.workers.results import GIVEN_BACK, Result, ResultKind, failed
 
@@ -87,7 +87,7 @@ class Service:
     def __init__(self, parts: Parts, handler: Handler, topic: str, slots: Slots) -> None:
         """`slots`: may be shared with other topics of the handler."""
         self.handler, self.topic = handler, topic
-        self._runner, self._clock, self._slots = parts.runner, parts.clock, slots
+        self._runner, self._slots = parts.runner, slots
         slots.sharer_count += 1
         self._channel = parts.channel
         try:
@@ -101,12 +101,10 @@ class Service:
             )
         except errors.HourwheelError as error:
             raise about(handler.name, error) from None
-        self._leases = Leases()
+        self._leases = LeaseKeeper(self._consumer, parts.clock, handler.name)
         self._step: asyncio.Task[list[ReceivedMessage]] | None = None
         """The last poll, or wait for a free slot."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._leased = asyncio.Event()
-        """There are leases again."""
         self.counts: Counter[ResultKind] = Counter()
         self.is_receiving = False
         """The last poll was answered."""
@@ -119,7 +117,6 @@ class Service:
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Receive until `stopping` is set, wait for what is in work. Raises as `Worker.run`."""
-        keeper = asyncio.create_task(self._keep_leases())
         stop = asyncio.create_task(stopping.wait())
         is_settled = False
         try:
@@ -133,9 +130,10 @@ class Service:
             if not is_settled:  # a poll that still waits would lease what is given back now
                 await self._end_step()
                 await self._consumer.settle()
-            for one in (keeper, stop, *self._tasks):
+            for one in (stop, *self._tasks):
                 one.cancel()
-            await asyncio.gather(keeper, stop, *self._tasks, return_exceptions=True)
+            await asyncio.gather(stop, *self._tasks, return_exceptions=True)
+            await self._leases.close()
             self._slots.sharer_count -= 1
             await self._close()
 
@@ -183,9 +181,7 @@ class Service:
         return received
 
     def _start(self, message: ReceivedMessage) -> None:
-        if not self._leases:
-            self._leased.set()
-        self._leases.add(message.batch, self._clock.monotonic_ms())
+        self._leases.add(message.batch)
         self._slots.add()
         task = asyncio.create_task(self._work(message))
         self._tasks.add(task)
@@ -215,35 +211,6 @@ class Service:
         except errors.HourwheelError as error:
             return failed(f"the message cannot be read: {error}")
         return await self._runner.run(self.handler, context)
-
-    async def _keep_leases(self) -> None:
-        while True:
-            now_ms = self._clock.monotonic_ms()
-            due = self._leases.find_due(now_ms)
-            if due:
-                await asyncio.gather(*(self._extend(batch, ms) for batch, ms in due))
-                continue
-            self._leased.clear()
-            wait_ms = self._leases.next_wakeup_ms() - now_ms
-            try:
-                async with asyncio.timeout(min(wait_ms, POLL_WAIT_MS) / 1_000):
-                    await self._leased.wait()
-            except TimeoutError:
-                continue
-
-    async def _extend(self, batch: ReceivedBatch, ms: int) -> None:
-        try:
-            await self._consumer.change_invisible(batch, ms)
-        except errors.HourwheelError as error:
-            is_lost = isinstance(error, errors.StaleReceipt)
-            self._leases.on_failed(batch, self._clock.monotonic_ms(), is_lost=is_lost)
-            _log.warning(
-                "%s: a lease could not be made longer, and its messages may come twice: %s",
-                self.handler.name,
-                error,
-            )
-        else:
-            self._leases.on_extended(batch, self._clock.monotonic_ms())
 
     async def _close(self) -> None:
         try:

@@ -6,18 +6,13 @@ worker.runs("add")              # [(argument, when it ran in epoch milliseconds)
 """
 
 import asyncio
-import os
 import signal
-import sys
-import textwrap
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
+
+from tests.support.task_program import TaskProgram
 
 PROGRAM: Final = """
-    import os
-    import time
-    from pathlib import Path
-
     from celery import Celery
 
     import hourwheel.integrations.kombu
@@ -28,14 +23,9 @@ PROGRAM: Final = """
         broker_connection_retry_on_startup=True,
         task_ignore_result=True,
         worker_lost_wait=0.1,
-        worker_prefetch_multiplier=int(os.environ.get("PREFETCH", "4")),
+        worker_prefetch_multiplier=4,
         worker_cancel_long_running_tasks_on_connection_loss=False,
     )
-    PATH = Path(os.environ["RUNS"])
-
-    def write(*words):
-        with PATH.open("a") as file:
-            file.write(" ".join(map(str, words)) + f" {int(time.time() * 1_000)}\\n")
 
     @app.task
     def note(what):
@@ -58,26 +48,19 @@ PROGRAM: Final = """
 """
 
 
-class CeleryWorker:
+class CeleryWorker(TaskProgram):
     """A worker with the program above; another one may follow in the same folder."""
 
     def __init__(self, folder: Path, servers: str, *options: str, kind: str = "worker") -> None:
-        self.folder, self._options, self._kind = folder, options, kind
-        self.environ = {**os.environ, "SERVERS": servers, "RUNS": str(folder / "runs.txt")}
-        self.environ["PYTHONWARNINGS"] = "ignore"
+        super().__init__(folder, servers, PROGRAM)
+        self._options, self._kind = options, kind
         self.process: asyncio.subprocess.Process
         self.said = ""
 
     async def __aenter__(self) -> Self:
-        (self.folder / "shop.py").write_text(textwrap.dedent(PROGRAM))
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "celery", "-A", "shop", self._kind, "--loglevel", "INFO"),
-            *self._options,
-            cwd=self.folder,
-            env=self.environ,
-            stderr=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-        )
+        command = ("-m", "celery", "-A", "shop", self._kind, "--loglevel", "INFO", *self._options)
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        self.process = await self.start(command, stderr=pipe, stdout=nothing)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -103,23 +86,3 @@ class CeleryWorker:
         assert self.process.stderr is not None
         self.said += (await self.process.stderr.read()).decode()
         return await self.process.wait()
-
-    async def run(self, program: str) -> str:
-        """What a client of the same application prints."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", "import shop\n" + textwrap.dedent(program)),
-            cwd=self.folder,
-            env=self.environ,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
-        assert process.returncode == 0
-        return output.decode()
-
-    def runs(self, task: str) -> list[tuple[str, int]]:
-        """(argument, when in epoch milliseconds) of each run of a task."""
-        path = self.folder / "runs.txt"
-        rows: list[list[Any]] = (
-            [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-        )
-        return [(what, int(ms)) for name, what, ms in rows if name == task]

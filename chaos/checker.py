@@ -5,9 +5,9 @@ tests/unit/chaos/test_checker.py to plant it and see that it is found. The invar
 docs/ARCHITECTURE.md:
 
     I1  lost, misplaced, not delivered
-    I2  early
+    I2  early, expired, expired early
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
-        acknowledged twice, not given back
+        acknowledged twice, not given back, expired twice
     I6  cancel, reschedule, dedup key
     I10 order, in flight, too fast, occurrence twice, occurrence lost, occurrence unwanted
     I11 let in
@@ -21,6 +21,7 @@ from itertools import pairwise, starmap
 from math import inf
 from typing import Final, NamedTuple
 
+from chaos.actors.shelf_life import out_of_date
 from chaos.actors.turns import beyond_limits, out_of_turn
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
 from chaos.recurring.checks import recurring
@@ -48,6 +49,8 @@ class Bounds(NamedTuple):
     """How far the node's clock may be from the harness's."""
     revoked_ms: float = 1_000.0
     """How long a grant that was taken away may still let calls through."""
+    held_ms: float = 3_000.0
+    """How long a consumer may be busy before it looks at what was handed out to it."""
 
 
 def check(history: History, stored: Stored, bounds: Bounds | None = None) -> list[Violation]:
@@ -70,6 +73,7 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_let_in(history, bounds),
         *starmap(Violation, out_of_turn(history, stored, bounds.clock_ms)),
         *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
+        *starmap(Violation, out_of_date(history, stored, bounds.clock_ms, bounds.held_ms)),
         *starmap(Violation, recurring(history, stored, bounds.clock_ms, bounds.lead_ms)),
     ]
 
@@ -298,9 +302,9 @@ def _early(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violati
 
 
 def _not_delivered(history: History, stored: Stored) -> Iterator[Violation]:
-    """I1: what was released has come to every group, or has died on its way there."""
+    """I1: what was released has come to every group, or has died or expired on its way there."""
     seen = {(one.group, one.serial) for one in history.deliveries}
-    dead = _dead_letters(stored)
+    dead = _dead_letters(stored) | _expired(stored)
     for group, (topic, _) in history.groups.items():
         for entry in stored.queued:
             kept = stored.messages.get(entry.sequence)
@@ -319,6 +323,11 @@ def _dead_letters(stored: Stored) -> set[tuple[str, int]]:
     }
 
 
+def _expired(stored: Stored) -> set[tuple[str, int]]:
+    """(group, sequence) of each."""
+    return {(one.group, one.sequence) for one in stored.expired}
+
+
 def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
     """I3: the life of each message in each group: deliveries have causes, an ack is the end."""
     deliveries: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
@@ -328,7 +337,7 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
     finishes: dict[tuple[str, int], list[Finish]] = defaultdict(list)
     for finish in history.finishes:
         finishes[finish.group, finish.serial].append(finish)
-    dead = _dead_letters(stored)
+    dead = _dead_letters(stored) | _expired(stored)
     for (group, serial), lives in deliveries.items():
         lives.sort(key=lambda one: (one.receive_ms, one.attempt, one.seen_ms))
         done = finishes[group, serial]

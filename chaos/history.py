@@ -20,7 +20,7 @@ _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
 _LENGTHS: Final = 193
 _OTHERS: Final = frozenset(
     {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
-    | {"changes", "occurrences"}
+    | {"changes", "occurrences", "life"}
 )
 
 Verb: TypeAlias = Literal["ack", "nack"]
@@ -194,6 +194,9 @@ class History:
     """Groups that get messages of one ordering key one by one."""
     keys: dict[int, str] = field(default_factory=dict)
     """Serial -> ordering key."""
+    lives: dict[int, int] = field(default_factory=dict)
+    """Serial -> how long after the due time that was asked for first a message expires, in
+    milliseconds; 0: never."""
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Group -> (most live leases, most messages a second); 0: any number."""
     changes: list[Change] = field(default_factory=list)
@@ -231,6 +234,7 @@ class History:
             yield from ([name, *event] for event in getattr(self, name))
         yield from (["ordered", group] for group in sorted(self.ordered))
         yield from (["key", *one] for one in self.keys.items())
+        yield from (["life", *one] for one in self.lives.items())
         yield from (["limit", group, *limits] for group, limits in self.limits.items())
         yield from (["changes", *one] for one in self.changes)
         yield from (["occurrences", *one] for one in self.occurrences)
@@ -248,6 +252,8 @@ class History:
             self.ordered.update(rest)
         elif kind == "key":
             self.keys[rest[0]] = rest[1]
+        elif kind == "life":
+            self.lives[rest[0]] = rest[1]
         elif kind == "limit":
             self.limits[rest[0]] = (rest[1], rest[2])
         elif kind == "changes":
@@ -330,6 +336,15 @@ class Occurred(NamedTuple):
     due_ms: int
 
 
+class Expired(NamedTuple):
+    """A group is done with a message, or with a retry of it, since it has expired."""
+
+    group: str
+    sequence: int
+    store_ms: int
+    """Of the record that says so, by the node's clock."""
+
+
 @dataclass
 class Stored:
     """What a stopped node's directory holds, read once for all: see chaos/stored.py."""
@@ -349,5 +364,9 @@ class Stored:
     """By sequence; those that were taken back as well."""
     recurred: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Recurrence -> (due time, sequence) of its occurrences that were not taken back."""
+    expired: list[Expired] = field(default_factory=list)
+    """In log order."""
+    expiry_faults: list[str] = field(default_factory=list)
+    """What the log and the metadata say of too early, and of acknowledged too late."""
     overtaken: list[tuple[int, int]] = field(default_factory=list)
     """(sequence, an earlier one of its key that was not resolved) in ordered groups."""

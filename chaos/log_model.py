@@ -13,7 +13,7 @@ from typing import Any
 
 from chaos.log_parts.deals import Deals
 from chaos.log_parts.entries import IN_PLACE, Entry, Log, Sent, hold, place_of
-from chaos.log_parts.expiry import LETTERS, expiry_fault
+from chaos.log_parts.expiry import LETTERS, Expiries, expiry_fault
 from chaos.log_parts.order import Turns, is_wanted, metas_at
 from chaos.log_parts.owners import Owners
 from chaos.log_parts.requests import requests_of
@@ -95,6 +95,7 @@ class LogModel:
     """Transactions."""
     recurring: RecurrenceModel = field(default_factory=RecurrenceModel)
     unique: UniqueKeys = field(default_factory=UniqueKeys)
+    expiries: Expiries = field(default_factory=Expiries)
     retentions: Retentions = field(default_factory=Retentions)
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
@@ -355,7 +356,7 @@ class LogModel:
     ) -> None:
         entry, topic = self.queues[place[0]][place[1]], self.topics[reads.topic_id]
         fault = expiry_fault(outcome, topic, entry, self.metas.get(entry.sequence, b""), store_ms)
-        assert not fault, f"message {entry.sequence}: {fault}"
+        self.expiries.see(reads.group_id, outcome, entry, store_ms, fault)
 
     def _check_turns(self, subscription: Subscription, queue: int, ended: list[int]) -> None:
         """An ordered group ends, or gives back, nothing behind an unfinished one of its key."""

@@ -36,6 +36,8 @@ class Mix:
     has_order: bool = True
     """Whether there are messages with ordering keys."""
     has_recurrences: bool = True
+    has_expiry: bool = True
+    """Whether there are messages that expire."""
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
     """Part of what is received that is left until its lease ends."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chaos.history import Entry, Kept, Occurred, Stored, serial_of
+from chaos.history import Entry, Expired, Kept, Occurred, Stored, serial_of
 from chaos.log_model import LogModel
 from chaos.log_parts.entries import Log
+from chaos.log_parts.expiry import Expiries
 from hourwheel.formats.record_batch import Kind, RecordBatch, unpack_header
 
 _SHARD: Final = "shard-0"
@@ -72,7 +73,7 @@ class LogFiles:
 
 @dataclass
 class _Patient(LogModel):
-    """Goes on where somebody was overtaken: the checker tells of it, and of all else."""
+    """Goes on where somebody was overtaken, or got what had expired: the checker tells of it."""
 
     overtaken: list[tuple[int, int]] = field(default_factory=list)
 
@@ -90,7 +91,8 @@ def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
         HourwheelError: a batch is damaged.
     """
     stored = Stored()
-    model = _Patient(overtaken=stored.overtaken)
+    expiries = Expiries(goes_on=True, faults=stored.expiry_faults)
+    model = _Patient(overtaken=stored.overtaken, expiries=expiries)
     for batch in log.scan(0, until_offset):
         model.read(batch)
         if batch.header.kind == Kind.PUBLISH:
@@ -103,6 +105,9 @@ def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
         stored.pending.append(Entry(_topic(model, one.topic_queue), one.sequence, one.attempt))
     stored.cancelled = set(model.cancelled)
     stored.deduped = dict(model.unique.taken)
+    for group, sequence, at_ms in model.expiries.ended:
+        name = model.groups[group].name if group in model.groups else f"(group {group})"
+        stored.expired.append(Expired(name, sequence, at_ms))
     stored.moved = {sequence: due_ms for sequence, (due_ms, _) in model.moved.items()}
     for (version, index), sequence in model.recurring.taken.items():
         stored.occurrences[sequence] = Occurred(version, index, model.messages[sequence])

@@ -18,8 +18,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos.actors import clockmaker, pupils
+from chaos.actors import clockmaker, grocer, pupils
 from chaos.actors.clockmaker import Clockmaker
+from chaos.actors.grocer import publish_perishables
 from chaos.actors.namer import publish_unique
 from chaos.actors.trader import Trader
 from chaos.history import (
@@ -62,6 +63,7 @@ GROUPS: Final = {
     "alpha-few": ("alpha", 3),
     "beta-all": ("beta", 64),
     **{name: (pupils.TOPIC, one.attempts_max) for name, one in pupils.GROUPS.items()},
+    **dict.fromkeys(grocer.GROUPS, (grocer.TOPIC, grocer.ATTEMPTS_MAX)),
 }
 """Name -> (topic, most attempts)."""
 CONSUMERS: Final = (
@@ -70,6 +72,7 @@ CONSUMERS: Final = (
     "alpha-few",
     "beta-all",
     *pupils.READERS,
+    *grocer.GROUPS,
 )
 INVISIBLE_MS: Final = 1_500
 GUEST_TOPIC: Final = "alpha"
@@ -162,6 +165,8 @@ class Workload:
             ]
             if self.mix.unique_names:
                 self._producing.append(tasks.create_task(publish_unique(self, producer)))
+            if self.mix.has_expiry:
+                self._producing.append(tasks.create_task(publish_perishables(self, producer)))
             if self.mix.has_order:
                 unblocker = self.chooser("decide")
                 background.append(tasks.create_task(pupils.decide(self.admin, unblocker)))
@@ -193,13 +198,14 @@ class Workload:
         return {} if self.principals is None else self.principals.options(name)
 
     async def _set_up(self) -> None:
-        more = {pupils.TOPIC: pupils.QUEUES, clockmaker.TOPIC: 1}
+        more = {pupils.TOPIC: pupils.QUEUES, clockmaker.TOPIC: 1, grocer.TOPIC: grocer.QUEUES}
         for topic, queue_count in (TOPICS | more).items():
             await self.admin.create_topic(topic, queue_count=queue_count)
         times = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
         for group, (_, attempts_max) in GROUPS.items():
             rules = pupils.GROUPS.get(group, pupils.Rules())._asdict() | times
-            await self.admin.put_group(group, **(rules | {"attempts_max": attempts_max}))
+            own = {"attempts_max": attempts_max, "keeps_expired": group == grocer.KEEPER}
+            await self.admin.put_group(group, **(rules | own))
         self.history.ordered.update(pupils.ORDERED)
         for group, one in pupils.GROUPS.items():
             if one.in_flight_max:

@@ -1,5 +1,6 @@
 """What expires, as the naive reading of a log (`chaos.log_model`) knows it."""
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from chaos.log_parts.entries import Entry
@@ -30,3 +31,22 @@ def expiry_fault(outcome: int, topic: str, entry: Entry, meta: bytes, store_ms: 
     if outcome == Outcome.ACK and 0 < at_ms <= entry.release_ms:
         return "expired-delivered"
     return ""
+
+
+@dataclass
+class Expiries:
+    """What groups are done with as expired."""
+
+    goes_on: bool = False
+    """What is wrong is noted, and somebody else tells of it; else nothing may be."""
+    faults: list[str] = field(default_factory=list)
+    ended: list[tuple[int, int, int]] = field(default_factory=list)
+    """(group, sequence, the record's time in milliseconds), in log order."""
+
+    def see(self, group: int, outcome: int, entry: Entry, store_ms: int, fault: str) -> None:
+        """A group is done with an entry, by a record of `store_ms`. `fault`: see `expiry_fault`."""
+        if outcome in EXPIRED:
+            self.ended.append((group, entry.sequence, store_ms))
+        if fault:
+            self.faults.append(f"message {entry.sequence}: {fault}")
+            assert self.goes_on, self.faults[-1]

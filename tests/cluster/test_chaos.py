@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from chaos.actors import pupils
+from chaos.actors import grocer, pupils
 from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, Result, find_obstacle, play
 from chaos.scenarios import SCENARIOS, Scenario, frozen
@@ -80,13 +80,17 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
 
 
 def _saw_all(result: Result) -> None:
-    """Ordered groups, groups with limits, recurrences and dedup keys were under the faults."""
+    """Order, limits, recurrences, dedup keys and what expires were under the faults."""
     history = result.history
     for group in pupils.GROUPS:
         assert len({one.epoch for one in history.deliveries if one.group == group}) > 1
     assert {one.verb for one in history.changes} >= {"put", "delete"}
     assert len(history.occurrences) > len({one.name for one in history.occurrences})
     assert {one.outcome for one in history.uniques} > {DedupOutcome.PUBLISHED}
+    seen = {one.serial for one in history.deliveries if one.group == grocer.KEEPER}
+    living = {serial for serial, life_ms in history.lives.items() if life_ms}
+    assert seen & living
+    assert living & history.accepted.keys() - seen, "none has expired"
 
 
 SCENES: Final = SCENARIOS | {"long": Scenario("long", "nothing goes wrong", long_calm, 1)}
@@ -98,6 +102,7 @@ BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "dispatch twice": ("calm", ("n1",), "attempt"),
     "forget the order": ("long", ("n1",), "order"),
     "hold any number": ("long", ("n1",), "in flight"),
+    "forget expiries": ("long", ("n1",), "expired"),
     "repeat an occurrence": ("long", ("n1",), "occurrence twice"),
     "leave out an occurrence": ("long", ("n1",), "occurrence lost"),
 }

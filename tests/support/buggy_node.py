@@ -14,6 +14,7 @@ import storage.queues.consume_queue
 from hourwheel import program
 from node.broker.recurring import occurrence_planner
 from node.consumers.group_limits import GroupLimits
+from node.delivery.expiry import Expired
 from node.delivery.key_lines import NO_KEY, KeyLines
 from node.process.command import main
 from node.shard.apply import Applier
@@ -115,6 +116,11 @@ def hold_any_number() -> None:
     _patch(GroupLimits, "allowance", lambda *_: None)
 
 
+def forget_expiries() -> None:
+    """Who receives gets messages that have expired, too."""
+    _patch(Expired, "find", lambda *_: None)
+
+
 def repeat_an_occurrence() -> None:
     """Now and then a recurrence comes again at the instant at which it has come before."""
     real: Any = vars(occurrence_planner)["plan_next"]
@@ -155,6 +161,7 @@ BUGS: Final = {
     "dispatch twice": dispatch_twice,
     "forget the order": forget_the_order,
     "hold any number": hold_any_number,
+    "forget expiries": forget_expiries,
     "repeat an occurrence": repeat_an_occurrence,
     "leave out an occurrence": leave_out_an_occurrence,
 }

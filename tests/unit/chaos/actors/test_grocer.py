@@ -1,0 +1,48 @@
+"""Messages with short lives, with long ones, and with none; nobody waits for them."""
+
+import asyncio
+from typing import Any
+
+from chaos.actors import grocer
+from chaos.workload import GROUPS, Workload
+from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
+
+LISTS = 20
+
+
+class Impatient(Workload):
+    lists = 0
+
+    async def pass_ms(self, duration_ms: float) -> None:
+        self.lists += 1
+        self.is_stopping = self.lists == LISTS
+        await asyncio.sleep(0)
+
+
+class Producer:
+    def __init__(self) -> None:
+        self.lives: list[int | None] = []
+        self.calls = 0
+
+    async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
+        assert topic == grocer.TOPIC
+        self.calls += 1
+        if self.calls == 3:
+            raise errors.Unavailable
+        self.lives += [one.expire_after_ms for one in messages]
+        return [MessageId(0, 1, at, 0) for at, _ in enumerate(messages)]
+
+
+async def test_messages_expire_after_different_times_and_nobody_waits_for_them() -> None:
+    load, producer = Impatient("127.0.0.1:1", 3), Producer()
+    await grocer.publish_perishables(load, producer)  # type: ignore[arg-type]
+    history = load.history
+    assert history.lives.keys() == history.sent.keys()
+    assert [history.lives[one] or None for one in history.accepted] == producer.lives
+    assert None in producer.lives
+    assert len(set(producer.lives)) > 3
+    assert load.open_count == 0
+    assert len(load.given_up) == 1
+    assert {GROUPS[name][0] for name in grocer.GROUPS} == {grocer.TOPIC}
+    assert grocer.KEEPER in grocer.GROUPS

@@ -411,7 +411,10 @@ class Receiver:
         limits: ReceiveLimits,
         call_filter: CallFilter,
     ) -> Delivery | None:
-        """The next messages that match the call's filter; the others stay for other calls."""
+        """The next messages that match the call's filter; the others stay for other calls.
+
+        Nothing expires here: only the cluster's own topics have such calls, dead letters above all.
+        """
         queue, window = (
             self._views.queues.get(group_queue.topic_queue),
             self._views.acks.get(*group_queue),
@@ -437,15 +440,9 @@ class Receiver:
             goes_on = self._withhold_picked(group_queue, result)
             if result.count:
                 positions, units, blobs = result.joined()
-                gone = self._find_expired(group_queue, units, blobs, limits.now_ms)
-                if gone is not None:
-                    self.expired.give_up(group_queue, positions[gone], limits.now_ms)
-                    kept, units, blobs = without(units, blobs, gone)
-                    positions = positions[kept]
-                if len(positions):
-                    until_ms = limits.now_ms + limits.invisible_ms
-                    lease = self.leases.grant_selected(group_queue, positions, until_ms)
-                    return self._delivery(lease, units, blobs, limits.now_ms)
+                until_ms = limits.now_ms + limits.invisible_ms
+                lease = self.leases.grant_selected(group_queue, positions, until_ms)
+                return self._delivery(lease, units, blobs, limits.now_ms)
             if not goes_on:
                 return None
         self.is_unfinished = True

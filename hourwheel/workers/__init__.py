@@ -14,6 +14,7 @@
     leases.py       which leases are to be made longer, and when
     processes.py    children that run handlers, so that none takes others with it
     child.py        such a child
+    begun.py        what it had begun when it ended
     frames.py       what a worker and its children say to each other
     health.py       probes and metrics of a worker, by HTTP
 

@@ -1,7 +1,8 @@
-"""A process that runs handlers for a worker: `python -m hourwheel.workers.child module:app FD FD`.
+"""A process that runs handlers for a worker: `python -m hourwheel.workers.child module:app FDS`.
 
-The first descriptor is its socket to the worker, see `frames`; the second one is a pipe that ends
-with the worker, so that a child which is busy notices, too.
+The first of three descriptors is its socket to the worker, see `frames`; the second one is a pipe
+that ends with the worker, so that a child which is busy notices, too; the third one is that of
+`begun`.
 """
 
 import asyncio
@@ -16,12 +17,13 @@ from pathlib import Path
 from hourwheel import errors
 from hourwheel.workers import frames
 from hourwheel.workers.app import App, load_app
+from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.execution import Execution
 
 
 def main(arguments: list[str]) -> None:
     """Serve the worker until it is gone."""
-    target, socket_fd, alive_fd = arguments[0], int(arguments[1]), int(arguments[2])
+    target, (socket_fd, alive_fd, begun_fd) = arguments[0], map(int, arguments[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the worker's business
     threading.Thread(target=_end_with_worker, args=(alive_fd,), daemon=True).start()
     sys.path.insert(0, str(Path.cwd()))
@@ -29,7 +31,9 @@ def main(arguments: list[str]) -> None:
         app = load_app(target)
     except errors.HourwheelError as error:
         sys.exit(error.message)
-    asyncio.run(_serve(app, socket.socket(fileno=socket_fd)))
+    marks = BegunMarks(begun_fd)
+    os.close(begun_fd)
+    asyncio.run(_serve(app, marks, socket.socket(fileno=socket_fd)))
     os._exit(0)  # threads that are past their time limit would be waited for
 
 
@@ -38,17 +42,18 @@ def _end_with_worker(alive_fd: int) -> None:
     os._exit(1)
 
 
-async def _serve(app: App, connection: socket.socket) -> None:
+async def _serve(app: App, marks: BegunMarks, connection: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=connection)
     execution = Execution(app.handlers, app.middleware)
     running: set[asyncio.Task[None]] = set()
     writer.write(frames.pack(frames.Frame({"ready": True})))
 
     async def work(frame: frames.Frame) -> None:
-        handler = app.handlers[frame.head["handler"]]
-        result = await execution.run(handler, frames.context_of(frame))
+        handler, number = app.handlers[frame.head["handler"]], frame.head["number"]
+        note_begun = partial(marks.set, number)
+        result = await execution.run(handler, frames.context_of(frame), note_begun)
         is_spoiled = execution.is_spoiled
-        writer.write(frames.pack_result(frame.head["number"], result, is_spoiled=is_spoiled))
+        writer.write(frames.pack_result(number, result, is_spoiled=is_spoiled))
 
     while (frame := await frames.read(reader)) is not None:
         task = asyncio.create_task(work(frame))

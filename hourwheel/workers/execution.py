@@ -42,9 +42,21 @@ class Execution:
         self.is_spoiled = False
         """A handler is past its time limit and cannot be ended: so this process should be."""
 
-    async def run(self, handler: Handler, context: MessageContext) -> Result:
-        """What became of one message. Raises nothing but `CancelledError`."""
-        task = asyncio.ensure_future(self._call(handler, context))
+    async def run(
+        self,
+        handler: Handler,
+        context: MessageContext,
+        note_begun: Callable[[], None] = lambda: None,
+    ) -> Result:
+        """What became of one message. Raises nothing but `CancelledError`.
+
+        Args:
+            handler: is called.
+            context: of the message.
+            note_begun: called before the program's own code is, in the thread that runs it;
+                perhaps more than once.
+        """
+        task = asyncio.ensure_future(self._call(handler, context, note_begun))
         try:
             done, _ = await asyncio.wait({task}, timeout=handler.time_limit_ms / 1_000)
         except asyncio.CancelledError:
@@ -63,8 +75,12 @@ class Execution:
         for threads in self._threads.values():
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _call(self, handler: Handler, context: MessageContext) -> Result:
-        call: CallNext = partial(self._call_function, handler)
+    async def _call(
+        self, handler: Handler, context: MessageContext, note_begun: Callable[[], None]
+    ) -> Result:
+        call: CallNext = partial(self._call_function, handler, note_begun)
+        if self._middleware:
+            note_begun()
         for one in reversed(self._middleware):
             call = _around(one, call)
         try:
@@ -80,14 +96,17 @@ class Execution:
             return result_of(error, "".join(traceback.format_exception(error)))
         return DONE
 
-    async def _call_function(self, handler: Handler, context: MessageContext) -> None:
+    async def _call_function(
+        self, handler: Handler, note_begun: Callable[[], None], context: MessageContext
+    ) -> None:
         payload, named = handler.arguments(context)
         if handler.is_coroutine:
+            note_begun()
             await handler.function(*payload, **named)
             return
         call = partial(contextvars.copy_context().run, handler.function, *payload, **named)
         loop = asyncio.get_running_loop()
-        error = await loop.run_in_executor(self._threads[handler], _error_of, call)
+        error = await loop.run_in_executor(self._threads[handler], _error_of, note_begun, call)
         if error is not None:
             raise error
 
@@ -96,8 +115,9 @@ def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
     return lambda context: middleware(context, call_next)
 
 
-def _error_of(call: Callable[[], object]) -> BaseException | None:
+def _error_of(note_begun: Callable[[], None], call: Callable[[], object]) -> BaseException | None:
     """What a function raises; a future would not carry each of them (`StopIteration`)."""
+    note_begun()
     try:
         call()
     except BaseException as error:  # noqa: BLE001 - see the top of this file

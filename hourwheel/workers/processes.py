@@ -1,21 +1,27 @@
 """Children that run handlers, so that a handler that ends its process ends no other's work.
 
 The worker holds the leases, the children only run functions. A child that is gone takes all that it
-had in work with it, and nobody knows which message it was: so each of them is tried once more, in a
-child of its own. What ends that one, too, has cost its message one attempt; the others are done.
-A child whose handler is past its time limit and does not answer is killed, with the same rule.
+had in work with it. What it had not begun (`begun`) runs in another child at once. If it had begun
+one message, that one has cost an attempt. If it had begun several, nobody knows which one it was:
+so each of them is tried once more, in a child of its own, one at a time. What ends that one, too,
+has cost its message one attempt; the others are done. A child whose handler is past its time limit
+and does not answer is killed, with the same rule.
 """
 
 import asyncio
+import contextlib
+import heapq
 import logging
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Self
 
 from hourwheel import errors
 from hourwheel.workers import frames
+from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.execution import GRACE_S
 from hourwheel.workers.handler import Handler, MessageContext
 from hourwheel.workers.results import Result, failed
@@ -24,16 +30,18 @@ OVERTIME_S: Final = GRACE_S + 3.0
 """Beyond a time limit, which the child itself watches, until the child is taken for hung."""
 START_WAIT_S: Final = 60.0
 RESTART_WAIT_S: Final = 1.0
+UNBEGUN_TRIES: Final = 3
+"""Children that may end before they begin a message, until it is tried alone: reading it may do."""
 _log = logging.getLogger("hourwheel.worker")
 
 
 class ChildGone(Exception):
     """The child has ended with messages in work."""
 
-    def __init__(self, *, was_alone: bool, reason: str) -> None:
-        """`was_alone`: this was the only message that it had."""
+    def __init__(self, *, had_begun: bool, was_alone: bool, reason: str) -> None:
+        """`had_begun`: this message; `was_alone`: and no other one."""
         super().__init__(reason)
-        self.was_alone = was_alone
+        self.had_begun, self.was_alone = had_begun, was_alone
         self.reason = reason
 
 
@@ -46,17 +54,22 @@ class Child:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         alive_fd: int,
+        marks: BegunMarks,
     ) -> None:
         """Use `start`."""
         self._process, self._reader, self._writer = process, reader, writer
-        self._alive_fd = alive_fd
+        self._alive_fd, self._marks = alive_fd, marks
         self._running: dict[int, asyncio.Future[frames.Frame]] = {}
-        self._next_number = 0
+        self._counts: Counter[Handler] = Counter()
+        self._unanswered: set[int] = set()
+        """Numbers that are in use: also of messages that nobody here waits for any more."""
+        self._free_numbers: list[int] = []
         self.is_spoiled = False
         """To be given nothing more."""
         self._is_killed = False
         """For one of its messages: it says nothing about the others that it had."""
         self._receiver = asyncio.create_task(self._receive())
+        self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
     async def start(cls, target: str) -> Self:
@@ -67,30 +80,33 @@ class Child:
         """
         ours, theirs = socket.socketpair()
         their_fd, alive_fd = os.pipe()
+        marks, marks_fd = BegunMarks.make()
+        fds = (theirs.fileno(), their_fd, marks_fd)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "hourwheel.workers.child",
                 target,
-                str(theirs.fileno()),
-                str(their_fd),
-                pass_fds=(theirs.fileno(), their_fd),
+                *map(str, fds),
+                pass_fds=fds,
             )
         except BaseException:
             ours.close()
             os.close(alive_fd)
+            marks.close()
             raise
         finally:
             theirs.close()
             os.close(their_fd)
+            os.close(marks_fd)
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
             async with asyncio.timeout(START_WAIT_S):
                 ready = await frames.read(reader)
         except TimeoutError:
             ready = None
-        child = cls(process, reader, writer, alive_fd)
+        child = cls(process, reader, writer, alive_fd, marks)
         if ready is None:
             await child.end()
             raise errors.FailedPrecondition(
@@ -108,43 +124,73 @@ class Child:
         """It takes no message."""
         return self._receiver.done() or self.is_spoiled
 
+    def has_place(self, handler: Handler) -> bool:
+        """Whether another message of this handler could begin at once."""
+        return self._counts[handler] < handler.concurrency
+
     async def run(self, handler_index: int, handler: Handler, context: MessageContext) -> Result:
         """What became of a message.
 
         Raises:
             ChildGone: the child has ended before it said so.
         """
-        number, self._next_number = self._next_number, self._next_number + 1
         if self.is_gone:
-            raise ChildGone(was_alone=False, reason="it had ended")
+            raise ChildGone(had_begun=False, was_alone=False, reason="it had ended")
+        number = self._take_number()
         answer = asyncio.get_running_loop().create_future()
         self._running[number] = answer
+        self._counts[handler] += 1
         try:
             self._writer.write(frames.pack_work(number, handler_index, context))
             async with asyncio.timeout(handler.time_limit_ms / 1_000 + OVERTIME_S):
                 return frames.result_of(await answer)
         except TimeoutError:
-            was_alone = len(self._running) == 1
+            was_alone = self._begun() <= {number}
             self.kill()
             reason = f"{handler.name} took longer than {handler.time_limit_ms} ms, and hung"
-            raise ChildGone(was_alone=was_alone, reason=reason) from None
+            raise ChildGone(had_begun=True, was_alone=was_alone, reason=reason) from None
         finally:
+            self._counts[handler] -= 1
             self._running.pop(number, None)
+
+    def _take_number(self) -> int:
+        """The lowest that is free. It is free again when the child has answered."""
+        number = heapq.heappop(self._free_numbers) if self._free_numbers else len(self._unanswered)
+        self._marks.clear(number)
+        self._unanswered.add(number)
+        return number
+
+    def _begun(self) -> set[int]:
+        return {number for number in self._unanswered if self._marks.has_begun(number)}
 
     async def _receive(self) -> None:
         try:
             while (frame := await frames.read(self._reader)) is not None:
                 self.is_spoiled |= frame.head["is_spoiled"]
-                answer = self._running.get(frame.head["number"])
+                number = frame.head["number"]
+                self._unanswered.remove(number)
+                heapq.heappush(self._free_numbers, number)
+                answer = self._running.get(number)
                 if answer is not None and not answer.done():
                     answer.set_result(frame)
         finally:
-            code = await self._process.wait()
-            was_alone = len(self._running) == 1 and not self._is_killed
-            for answer in self._running.values():
+            reason = f"the process has ended with {_end_of(await self._process.wait())}"
+            begun = self._begun()
+            for number, answer in self._running.items():
+                had_begun = number in begun
+                was_alone = had_begun and len(begun) == 1 and not self._is_killed
                 if not answer.done():
-                    reason = f"the process has ended with {_end_of(code)}"
-                    answer.set_exception(ChildGone(was_alone=was_alone, reason=reason))
+                    gone = ChildGone(had_begun=had_begun, was_alone=was_alone, reason=reason)
+                    answer.set_exception(gone)
+
+    async def _watch(self) -> None:
+        """The end of the process is the end of what it says, whoever else has its socket.
+
+        What a handler has forked has it, and may live on for long.
+        """
+        await self._process.wait()
+        with contextlib.suppress(OSError):  # it is closed already
+            self._writer.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
     def kill(self) -> None:
         """End it now."""
@@ -156,8 +202,9 @@ class Child:
         """End it, and wait until it is gone."""
         self.kill()
         self._writer.close()
-        await asyncio.wait({self._receiver})
+        await asyncio.wait({self._receiver, self._watcher})
         os.close(self._alive_fd)
+        self._marks.close()
 
 
 def _end_of(code: int) -> str:
@@ -174,6 +221,8 @@ class Processes:
         self._children: set[Child] = set()
         self._quarantine = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._has_place = asyncio.Event()
+        """A child has room for another message, perhaps."""
         self._keeper: asyncio.Task[None] | None = None
         self.restart_count = 0
         """Children that were replaced."""
@@ -205,11 +254,14 @@ class Processes:
 
     async def run(self, handler: Handler, context: MessageContext) -> Result:
         """See `Runner.run`."""
-        try:
-            return await self._run_in(await self._pick(), handler, context)
-        except ChildGone as gone:
-            if gone.was_alone:
-                return failed(f"{handler.name}: {gone.reason}")
+        for _ in range(UNBEGUN_TRIES):
+            try:
+                return await self._run_in(await self._pick(handler), handler, context)
+            except ChildGone as gone:
+                if gone.was_alone:
+                    return failed(f"{handler.name}: {gone.reason}")
+                if gone.had_begun:
+                    break
         async with self._quarantine:
             return await self._run_alone(handler, context)
 
@@ -230,16 +282,24 @@ class Processes:
         try:
             return await child.run(self._index_of[handler], handler, context)
         finally:
+            self._has_place.set()
             if child.is_gone:
                 self._changed.set()
 
-    async def _pick(self) -> Child:
+    async def _pick(self, handler: Handler) -> Child:
+        """The child that has least to do, of those in which the message would begin at once.
+
+        While one is missing, the others are not given its part: there it would wait for a thread,
+        at the cost of its time limit, and be lost with what else ends the child.
+        """
         while True:
-            usable = [child for child in self._children if not child.is_gone]
+            usable = [one for one in self._children if not one.is_gone and one.has_place(handler)]
             if usable:
                 return min(usable, key=lambda child: child.running_count)
-            self._changed.set()
-            await asyncio.sleep(RESTART_WAIT_S / 10)
+            if self.live_count < self._count:
+                self._changed.set()
+            self._has_place.clear()
+            await self._has_place.wait()
 
     async def _keep(self) -> None:
         """Replace children that are gone; end a spoiled one when it has nothing left."""
@@ -261,6 +321,7 @@ class Processes:
     async def _replace(self) -> None:
         try:
             self._children.add(await Child.start(self._target))
+            self._has_place.set()
             self.restart_count += 1
         except errors.FailedPrecondition as error:
             _log.error("%s", error)

@@ -60,12 +60,13 @@ PROGRAM = """
 class RunningWorker:
     """A worker of the program in a folder."""
 
-    def __init__(self, folder: Path, server: str, *options: str) -> None:
+    def __init__(self, folder: Path, server: str, *options: str, program: str = PROGRAM) -> None:
         self.folder, self._server, self._options = folder, server, options
+        self._program = program
         self.process: asyncio.subprocess.Process
 
     async def __aenter__(self) -> Self:
-        (self.folder / "shop.py").write_text(textwrap.dedent(PROGRAM))
+        (self.folder / "shop.py").write_text(textwrap.dedent(self._program))
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "hourwheel.cli", "worker", "shop:app", *self._options),

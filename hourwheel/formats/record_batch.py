@@ -53,7 +53,7 @@ Kafka keeps `DefaultRecordBatch` in its clients module for the same reason that 
 """
 
 from collections.abc import Sequence as Seq
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -96,12 +96,13 @@ class Kind(IntEnum):
     RECURRENCE = 14
 
 
-class Flag(IntFlag):
-    """Bits of the header's `flags`."""
+class Flag(IntEnum):
+    """Bits of the header's `flags`; arithmetic on an IntFlag is ten times as slow."""
 
     RELATIVE_DUE = 1
     PER_MESSAGE_PRODUCER = 2
     TRANSACTION = 4
+    """The messages of a transaction: `producer_id` is the offset of its PREPARE."""
     OCCURRENCES = 8
     """Of recurrences, with PER_MESSAGE_PRODUCER: its columns are version and index of each."""
     DEDUP_KEYS = 16
@@ -110,13 +111,7 @@ class Flag(IntFlag):
     """Some expire: their metas say when (`formats.meta`)."""
 
 
-TRANSACTION_FLAG: Final = int(Flag.TRANSACTION)
-"""The messages of a transaction: `producer_id` is the offset of its PREPARE. A plain number."""
-_PER_MESSAGE: Final = int(Flag.PER_MESSAGE_PRODUCER)
-_DEDUP: Final = int(Flag.DEDUP_KEYS)
-EXPIRY_FLAG: Final = int(Flag.EXPIRY)
 _DEDUP_BYTES: Final = 17
-"""As a plain number: arithmetic on an IntFlag is a hundred times slower."""
 
 
 class Outcome(IntEnum):
@@ -312,11 +307,11 @@ class RecordBatch:
     def _verify_shape(self) -> None:
         header, count = self.header, self.header.count
         if header.kind == Kind.PUBLISH:
-            per_message = bool(header.flags & _PER_MESSAGE)
+            per_message = bool(header.flags & Flag.PER_MESSAGE_PRODUCER)
             if count == 0 or header.stamped_bytes != pad8(12 * count):
                 raise errors.InvalidBatch("stamped columns do not fit the count", count=count)
             columns = _payload_columns_bytes(count, per_message=per_message)
-            if header.flags & _DEDUP:
+            if header.flags & Flag.DEDUP_KEYS:
                 columns += pad8(_DEDUP_BYTES * count)
             if header.column_bytes != columns:
                 raise errors.InvalidBatch("payload columns do not fit the count", count=count)
@@ -366,7 +361,7 @@ class RecordBatch:
 
     def _narrow(self, ordinal: int) -> U32:
         count = self.header.count
-        wide = 32 if self.header.flags & _PER_MESSAGE else 16
+        wide = 32 if self.header.flags & Flag.PER_MESSAGE_PRODUCER else 16
         return self._column((wide + 4 * ordinal) * count, "<u4")
 
     @property
@@ -388,7 +383,8 @@ class RecordBatch:
     def dedup(self) -> DedupColumns:
         """The dedup keys; only with DEDUP_KEYS."""
         count = self.header.count
-        at = _payload_columns_bytes(count, per_message=bool(self.header.flags & _PER_MESSAGE))
+        per_message = bool(self.header.flags & Flag.PER_MESSAGE_PRODUCER)
+        at = _payload_columns_bytes(count, per_message=per_message)
         return DedupColumns(
             self._column(at, "<u8"),
             self._column(at + 8 * count, "<u8"),
@@ -504,7 +500,7 @@ def build_publish(
     if dedup is not None:
         column_blob += pack_dedup_keys(dedup)
     queues = np.zeros(count, "<u4") if topic_queues is None else np.asarray(topic_queues, "<u4")
-    flags = Flag.RELATIVE_DUE if relative_due else Flag(0)
+    flags = int(Flag.RELATIVE_DUE) if relative_due else 0
     if message_producers is not None:
         flags |= Flag.PER_MESSAGE_PRODUCER
     if are_occurrences:
@@ -528,17 +524,17 @@ def build_publish(
 def build_rows(kind: Kind, rows: NDArray[Any], blob: bytes = b"") -> bytes:
     """Build an unstamped batch of a kind that has rows, and maybe a protobuf message."""
     raw = rows.astype(ROWS[kind], copy=False).tobytes()
-    return _assemble(kind, Flag(0), len(rows), b"", raw, blob)
+    return _assemble(kind, 0, len(rows), b"", raw, blob)
 
 
 def build_blob(kind: Kind, blob: bytes) -> bytes:
     """Build an unstamped batch of a kind that has a protobuf message (or nothing) in it."""
-    return _assemble(kind, Flag(0), 0, b"", b"", blob)
+    return _assemble(kind, 0, 0, b"", b"", blob)
 
 
 def _assemble(
     kind: Kind,
-    flags: Flag,
+    flags: int,
     count: int,
     stamped: bytes,
     columns: bytes,

@@ -23,8 +23,7 @@ from hourwheel.v1.meta_pb2 import MessageMeta
 from node.config.model import LimitsSection
 from timewheel.levels import DAY_MS
 
-_CLIENT_FLAGS: Final = int(Flag.RELATIVE_DUE) | int(Flag.DEDUP_KEYS) | int(Flag.EXPIRY)
-"""As a plain number: "~" of a Flag would drop unknown bits."""
+_CLIENT_FLAGS: Final = Flag.RELATIVE_DUE | Flag.DEDUP_KEYS | Flag.EXPIRY
 _GENES: Final = (GENE_NONE, GENE_SPARSE)
 _KEYS_FIELD: Final = 0x12
 """Number and wire type of `MessageMeta.keys`; behind it, in one byte, stands its length."""

@@ -46,6 +46,9 @@ def check_room(views: Views, count: int) -> None:
 
 def count(stats: EngineStats, published: Published) -> None:
     """Count the messages of a call that was not answered before."""
+    if not len(published.deduped):
+        stats.published += published.count
+        return
     outcomes = published.deduped["outcome"]
     replaced = int((outcomes == DedupOutcome.REPLACED).sum())
     stats.dedup_rejected += int((outcomes == DedupOutcome.REJECTED).sum())

@@ -183,7 +183,7 @@ class PublishService:
         # Stamped with the instant that its delays were counted from, and not with that of a second
         # look at the clock: store_ms + delay is how clients know due times, and so ids.
         return self._serving.propose(
-            lambda _, who: self._mastership.publish(batch, due_ms, queues, now_ms, who)
+            lambda at_ms, who: self._mastership.publish(batch, due_ms, queues, at_ms, who), now_ms
         )
 
     async def propose_batch(

@@ -83,18 +83,22 @@ class SlewedClock:
 
     def now_ms(self) -> int:
         """Milliseconds since the Unix epoch, never less than any answer before; about 0.5 us."""
-        monotonic = self._clock.monotonic_ms()
-        elapsed = monotonic - self._monotonic_ms
-        if elapsed >= _LOOK_EVERY_MS:
-            self._follow(monotonic, elapsed)
-        # Floats round and offsets shrink: the maximum makes "never back" a fact.
-        self._now_ms = max(self._now_ms, int(monotonic + self._offset_ms))
+        self.exact_at(self._clock.monotonic_ms())
         return self._now_ms
 
     def exact_ms(self) -> float:
         """As `now_ms`, with a fraction; for comparing clocks."""
-        self.now_ms()
-        return max(float(self._now_ms), self._clock.monotonic_ms() + self._offset_ms)
+        return self.exact_at(self._clock.monotonic_ms())
+
+    def exact_at(self, monotonic_ms: float) -> float:
+        """As `exact_ms`, by this reading of the same monotonic clock."""
+        elapsed = monotonic_ms - self._monotonic_ms
+        if elapsed >= _LOOK_EVERY_MS:
+            self._follow(monotonic_ms, elapsed)
+        exact = monotonic_ms + self._offset_ms
+        # Floats round and offsets shrink: the maximum makes "never back" a fact.
+        self._now_ms = max(self._now_ms, int(exact))
+        return max(float(self._now_ms), exact)
 
     def until_ms(self, at_ms: int) -> float:
         """How long until `now_ms` says `at_ms`, in milliseconds with a fraction; negative if over.

@@ -21,7 +21,7 @@ class ClusterTime:
     """
 
     def __init__(self, own: SlewedClock, monotonic_ms: Callable[[], float]) -> None:
-        """Follow `own` alone, for now."""
+        """Follow `own` alone, for now. `monotonic_ms`: the monotonic clock that it goes by."""
         self._own, self._monotonic_ms = own, monotonic_ms
         self._offset_ms = 0.0
         self._target_ms = 0.0
@@ -61,4 +61,4 @@ class ClusterTime:
             bound_ms = _SLEW_RATIO * (monotonic_ms - self._moved_ms)
             self._offset_ms += max(-bound_ms, min(error_ms, bound_ms))
         self._moved_ms = monotonic_ms
-        return self._own.exact_ms() + self._offset_ms
+        return self._own.exact_at(monotonic_ms) + self._offset_ms

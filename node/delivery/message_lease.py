@@ -260,6 +260,8 @@ class Progress:
 
 def runs_of(positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64[n, 2]: [first, end) of each run of neighbours in ascending positions."""
+    if len(positions) and positions[-1] - positions[0] == len(positions) - 1:
+        return np.array([(positions[0], positions[-1] + 1)], np.int64)  # most often: one, or a row
     cuts = np.flatnonzero(positions[1:] != positions[:-1] + 1) + 1
     runs = np.empty((len(cuts) + min(1, len(positions)), 2), np.int64)
     runs[:1, 0], runs[1:, 0] = positions[:1], positions[cuts]

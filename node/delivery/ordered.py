@@ -142,9 +142,8 @@ class OrderedQueues:
         queue, window = self._views.queues.get(group_queue.topic_queue), self._window(group_queue)
         lines = self._kept[group_queue].lines
         while lines.ready_count < count and scanner.work > 0 and len(lines) < LOOK_AHEAD:
-            bounds = self._next_range(
-                group_queue, lines.at, self._smoothing.visible_end(queue, now_ms)
-            )
+            end = self._smoothing.visible_end(queue, now_ms)
+            bounds = self._next_range(group_queue, lines.at, end) if lines.at < end else None
             if bounds is None:
                 return None
             result = scanner.scan(

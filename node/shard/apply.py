@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.batch_columns import expires_of
-from hourwheel.formats.record_batch import EXPIRY_FLAG, Kind, Outcome, RecordBatch
+from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import QUEUE_BITS, Key, topic_of
@@ -135,7 +135,7 @@ class Applier:
             if len(decided.refused):
                 accepted = np.ones(header.count, np.bool_) if accepted is None else accepted
                 accepted[decided.refused] = False
-        if header.flags & EXPIRY_FLAG and views.feature_level >= EXPIRY_LEVEL:
+        if header.flags & Flag.EXPIRY and views.feature_level >= EXPIRY_LEVEL:
             self._note_expiring(batch)
         if accepted is None or accepted.any():
             rows = rows_of_batch(batch, accepted)

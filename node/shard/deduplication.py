@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.record_batch import TRANSACTION_FLAG, Flag, RecordBatch
+from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from hourwheel.outcomes import TransactionState
 from hourwheel.types import QUEUE_BITS, topic_of
@@ -42,7 +42,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 def deduplicate(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
     """(results, which messages are accepted: None for all)."""
     header = batch.header
-    if header.flags & TRANSACTION_FLAG:
+    if header.flags & Flag.TRANSACTION:
         return _decide_commit(views, batch)
     if header.flags & Flag.OCCURRENCES:
         return _take_occurrences(views, batch)

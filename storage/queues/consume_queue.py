@@ -351,6 +351,8 @@ class ConsumeQueue:
 
     def pick(self, positions: NDArray[np.int64]) -> Units:
         """A copy of the entries at some positions, in this order; not trimmed, and all there."""
+        if len(positions) == 1:
+            return self.read(int(positions[0]), 1)
         numbers = positions // self._chunk_entries
         found = []
         for low, high in equal_spans(numbers):

@@ -6,7 +6,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.record_batch import TRANSACTION_FLAG, Header, Kind, RecordBatch
+from hourwheel.formats.record_batch import Flag, Header, Kind, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, Prepared, RecurrenceChange
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
@@ -119,7 +119,7 @@ def _describe_publish(batch: RecordBatch) -> str:
     if len(queues) > _QUEUES_SHOWN:
         queues[_QUEUES_SHOWN:] = ["..."]
     found = f"due {instant(int(due.min()))} .. {instant(int(due.max()))}, to {' '.join(queues)}"
-    is_commit = batch.header.flags & TRANSACTION_FLAG
+    is_commit = batch.header.flags & Flag.TRANSACTION
     return f"{found}, prepared at {batch.header.producer_id}" if is_commit else found
 
 

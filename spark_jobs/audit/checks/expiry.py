@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.expiry_field import EXPIRES_BYTES, expires_field, expiry_of
-from hourwheel.formats.record_batch import EXPIRY_FLAG, Outcome
+from hourwheel.formats.record_batch import Flag, Outcome
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.releases import EXPIRED
@@ -101,7 +101,7 @@ def _wrong_in(table: BlockTable, asks: Array) -> Array:
     asks, at = asks[is_here], at[is_here]
     begins = messages.column("blob_at")[at]
     ends = begins + np.minimum(messages.column("meta_len")[at], EXPIRES_BYTES)
-    may_expire = (messages.of_batch("flags")[at] & EXPIRY_FLAG) != 0
+    may_expire = (messages.of_batch("flags")[at] & int(Flag.EXPIRY)) != 0
     expires = [
         expiry_of(expires_field(table.raw[low:high]), store_ms) if may else 0
         for low, high, store_ms, may in zip(

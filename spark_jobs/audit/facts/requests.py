@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.formats.record_batch import TRANSACTION_FLAG, Flag, Kind
+from hourwheel.formats.record_batch import Flag, Kind
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import QUEUE_BITS
 from spark_jobs.logs.block_table import BlockTable
@@ -50,7 +50,7 @@ Array = NDArray[Any]
 def requests_of(table: BlockTable) -> Array:
     """REQUEST[n]: the requests with a producer of a piece of a log, in its order."""
     owners = table.select(_PUBLISH)
-    owners = owners[(table.headers["flags"][owners] & TRANSACTION_FLAG) == 0]
+    owners = owners[(table.headers["flags"][owners] & int(Flag.TRANSACTION)) == 0]
     headers = table.headers[owners]
     is_wide = (headers["flags"] & _WIDE) != 0
     plain = headers[~is_wide & (headers["producer_id"] != 0)]

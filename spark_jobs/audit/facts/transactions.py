@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.formats.record_batch import TRANSACTION_FLAG, Kind
+from hourwheel.formats.record_batch import Flag, Kind
 from hourwheel.formats.transaction_step import Step
 from hourwheel.limits import TRANSACTIONS_DECIDED_MAX
 from hourwheel.outcomes import TransactionState
@@ -34,7 +34,7 @@ Array = NDArray[Any]
 def commits_of(table: BlockTable) -> Array:
     """COMMIT[n]: those of a piece of a log, in its order."""
     headers = table.headers[table.select(int(Kind.PUBLISH))]
-    chosen = headers[(headers["flags"] & TRANSACTION_FLAG) != 0]
+    chosen = headers[(headers["flags"] & int(Flag.TRANSACTION)) != 0]
     found = np.zeros(len(chosen), COMMIT)
     for name, source in _FIELDS.items():
         found[name] = chosen[source]

@@ -235,7 +235,7 @@ LOCK = $(LOCK_BIN)/uv pip compile -q --universal --python-version 3.11 --generat
 lock: $(LOCK_BIN)/uv  ## lock the dependencies again (UPGRADE=--upgrade for newer versions)
 	@$(LOCK) pyproject.toml --extra cli --extra node -o requirements/node.txt
 	@$(LOCK) pyproject.toml --extra cli --extra node --extra spark --extra workers \
-		--extra celery --extra dramatiq --extra http --extra dev \
+		--extra celery --extra dramatiq --extra http --extra s3 --extra dev \
 		-c requirements/node.txt -o requirements/dev.txt
 	@$(LOCK) pyproject.toml --extra cli --extra node --extra spark -c requirements/dev.txt \
 		-o requirements/spark.txt

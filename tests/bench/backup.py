@@ -12,6 +12,7 @@ from node.shard.node_meta import NODE_META
 from node.tools.backup.capture import capture
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import SHARD_FOLDER, Overdue, RestorePlan, restore
+from node.tools.backup.store import FolderStore
 from spark_jobs.audit.delivery import audit_with
 from spark_jobs.audit.facts.result import Verdict
 from spark_jobs.audit.shard import AuditOptions
@@ -50,7 +51,7 @@ async def run(size: Size, folder: Path) -> Report:
 def _measure(report: Report, folder: Path, count: int) -> None:
     disk, backups = RealDisk(folder / "data"), folder / "backups"
     backups.mkdir()
-    repository = Repository(RealDisk(backups))
+    repository = Repository(FolderStore(RealDisk(backups)))
     meta = atomic_file.read_any(disk, NODE_META)
     place = ShardPlace(disk, SHARD_FOLDER, Identity(meta.header.identity.cluster_id, 0))
     now_ms = int(SystemClock().wall_ms())

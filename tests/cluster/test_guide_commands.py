@@ -6,17 +6,21 @@ import shlex
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from hourwheel import AsyncProducer, Message
 from node.process.subprocess_node import ChildNode
 from node.tools.local_cluster import security
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support import forked
 from tests.support.guide_commands import commands_of, fenced
+from tests.support.s3_server import BUCKET, s3_server
 from tests.tidy import tree
 
 VALUES: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
 GUIDES: Final = tuple(path for path in tree.files_named(".md") if path.startswith("docs/guides/"))
 BACKUP: Final = "docs/guides/backup.md"
+OBJECTS: Final = "s3://acme-backups"
 ACCESS: Final = "docs/guides/access.md"
 UNTIL_ENDED: Final = frozenset({"cluster", "node", "worker", "http", "push"})
 """Commands that run until they are ended."""
@@ -56,7 +60,7 @@ async def test_commands_of_the_guide_to_backups_make_a_node_and_a_cluster(tmp_pa
     data, folder = tmp_path / "data", tmp_path / "backups"
     names = {"/var/lib/hourwheel": str(data), "/mnt/backups/hourwheel": str(folder)}
     names["BACKUPS"] = str(folder)
-    commands = commands_of(BACKUP, "hourwheel")
+    commands = [words for words in commands_of(BACKUP, "hourwheel") if OBJECTS not in str(words)]
     backups = [words for words in commands if words[0] == "backup"]
     restores = [words for words in commands if words[0] == "restore"]
     assert [words[1] for words in backups] == ["create", "list", "verify", "remove"]
@@ -75,6 +79,27 @@ async def test_commands_of_the_guide_to_backups_make_a_node_and_a_cluster(tmp_pa
         names |= {"CLUSTER": made["cluster_id"], "MS": str(made["now_ms"])}
     await run([names.get(word, word) for word in backups[-1]])
     assert await run(["backup", "list", str(folder)]) == ""
+
+
+async def test_commands_of_the_guide_to_backups_use_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"/var/lib/hourwheel": tmp_path / "data", "/var/lib/hourwheel-new": tmp_path / "new"}
+    commands = [words for words in commands_of(BACKUP, "hourwheel") if OBJECTS in str(words)]
+    assert [words[:2] for words in commands[:-1]] == [["backup", "create"], ["backup", "verify"]]
+    assert commands[-1][0] == "restore"
+    async with (
+        ChildNode(tmp_path / "data", VALUES) as node,
+        AsyncProducer(node.address) as producer,
+    ):
+        await producer.publish_many("orders", [Message(b"", delay_ms=3_600_000)] * 7)
+        with s3_server(monkeypatch):
+            for words in commands:
+                here = [
+                    str(names.get(one, one.replace(OBJECTS, f"s3://{BUCKET}"))) for one in words
+                ]
+                out = json.loads(await run([*here, "--json"]))
+    assert out["pending_count"] == 7
 
 
 async def test_commands_of_the_guides_to_access_do_what_is_said_over_tls(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.tools.backup.capture import Captured, capture
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import Overdue, Restored, RestorePlan, restore
+from node.tools.backup.store import FolderStore
 from replication.control_state.commands import make_command
 from replication.standalone.control_journal import ControlJournal
 from storage.files.disk import Disk
@@ -34,7 +35,11 @@ def lived(seed: int, steps: int = 14) -> ShardWorld:
 
 def back_up(world: ShardWorld, folder: Disk) -> Captured:
     return capture(
-        world.place, Repository(folder), node_id="n", made_ms=world.now_ms, pace=lambda _: None
+        world.place,
+        Repository(FolderStore(folder)),
+        node_id="n",
+        made_ms=world.now_ms,
+        pace=lambda _: None,
     )
 
 
@@ -46,7 +51,7 @@ def plan_of(
 
 def restored(folder: Disk, backup_id: str, plan: RestorePlan) -> tuple[Restored, Disk]:
     disk = SimulatedDisk()
-    return restore(Repository(folder), backup_id, disk, plan), disk
+    return restore(Repository(FolderStore(folder)), backup_id, disk, plan), disk
 
 
 def opened_of(disk: Disk) -> Opened:

@@ -28,6 +28,7 @@ DISTRIBUTIONS: Final[dict[str, str]] = {
     "kombu": "kombu",
     "lark": "lark",
     "numpy": "numpy",
+    "obstore": "obstore",
     "opentelemetry": "opentelemetry-api",
     "pandas": "pandas",
     "prometheus_client": "prometheus-client",
@@ -61,6 +62,7 @@ TESTING: Final = "hourwheel/testing/"
 OTHERS: Final = {
     "hourwheel/integrations/dramatiq.py": "dramatiq",
     "hourwheel/integrations/kombu.py": "celery",
+    "node/tools/backup/object_store.py": "s3",
 }
 """What is made for another library, and the extra that has it."""
 WEB: Final = ("hourwheel/gateway", "hourwheel/webhooks")

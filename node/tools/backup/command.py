@@ -15,11 +15,11 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NODE_META
 from node.tools.backup.capture import PAUSE_S, capture
 from node.tools.backup.manifest import Manifest
+from node.tools.backup.place import open_place, open_to_write
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import SHARD_FOLDER, find_control
 from replication.control_state.state import ControlState
 from storage.files import atomic_file
-from storage.files.directory_lock import DirectoryLock
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "hourwheel backup",
-        description="Copies of a node's data in a folder, which share what is the same in them.",
+        description="Copies of a node's data in a folder or an object store. They share what"
+        " is the same in them.",
         epilog="Exit codes: 0 fine, 1 no backup was taken or one is damaged, 2 wrong command line.",
     )
     commands = parser.add_subparsers(metavar="command", required=True)
@@ -53,11 +54,16 @@ def _parser() -> argparse.ArgumentParser:
         "create",
         help="take a backup",
         description="Take a backup of a node, beside it: run this on its machine, as its user. The"
-        " node may run, as master or follower, or not. Only what the folder does not have yet is"
+        " node may run, as master or follower, or not. Only what is not there yet is"
         " written; everything is read.",
     )
     create.add_argument("directory", type=Path, metavar="DATA_DIRECTORY")
-    create.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="with the backups")
+    create.add_argument(
+        "--to",
+        required=True,
+        metavar="PLACE",
+        help="with the backups: a folder, or s3://BUCKET/PREFIX",
+    )
     create.add_argument(
         "--rate",
         type=_rate,
@@ -67,10 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     create.set_defaults(run_command=_create)
 
-    listed = commands.add_parser("list", help="list the backups of a folder")
+    listed = commands.add_parser("list", help="list the backups of a place")
     listed.set_defaults(run_command=_list)
     verify = commands.add_parser(
-        "verify", help="read a backup and check every byte of it; by default all of a folder"
+        "verify", help="read a backup and check every byte of it; by default all of a place"
     )
     verify.set_defaults(run_command=_verify)
     remove = commands.add_parser(
@@ -78,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     remove.set_defaults(run_command=_remove)
     for one in (listed, verify, remove):
-        one.add_argument("folder", type=Path, metavar="FOLDER")
+        one.add_argument("place", metavar="PLACE")
     verify.add_argument("backup", nargs="?", metavar="ID")
     remove.add_argument("backup", metavar="ID")
     for one in (create, listed, verify, remove):
@@ -94,23 +100,22 @@ def _rate(text: str) -> int:
 
 
 def _create(parsed: argparse.Namespace) -> int:
-    directory, folder = parsed.directory, parsed.to
-    if not (directory / NODE_META).is_file():
-        sys.stderr.write(f"{directory}: no data directory\n")
+    if not (parsed.directory / NODE_META).is_file():
+        sys.stderr.write(f"{parsed.directory}: no data directory\n")
         return EXIT_FAILED
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        store = open_to_write(parsed.to, make=True)
     except OSError as error:
-        sys.stderr.write(f"{folder}: {error.strerror}\n")
+        sys.stderr.write(f"{parsed.to}: {error.strerror}\n")
         return EXIT_FAILED
-    disk, clock = RealDisk(directory), SystemClock()
+    disk, clock = RealDisk(parsed.directory), SystemClock()
     meta = atomic_file.read_any(disk, NODE_META)
     place = ShardPlace(disk, SHARD_FOLDER, Identity(meta.header.identity.cluster_id, 0))
     begun_ms = clock.monotonic_ms()
-    with DirectoryLock.acquire(folder):
+    with store.adding():
         captured = capture(
             place,
-            Repository(RealDisk(folder, is_private=True)),
+            Repository(store),
             node_id=meta.payload.decode(),
             made_ms=int(clock.wall_ms()),
             pace=pace_of(clock, parsed.rate * _MIB),
@@ -150,14 +155,8 @@ def _pause() -> None:
     threading.Event().wait(PAUSE_S)
 
 
-def _open(folder: Path) -> Repository:
-    if not folder.is_dir():
-        raise errors.NotFound(f"there is no folder {folder}")
-    return Repository(RealDisk(folder, read_only=True))
-
-
 def _list(parsed: argparse.Namespace) -> int:
-    repository, code = _open(parsed.folder), EXIT_OK
+    repository, code = Repository(open_place(parsed.place)), EXIT_OK
     for backup_id in repository.ids():
         try:
             manifest = repository.read(backup_id)
@@ -213,7 +212,7 @@ def _access_text(facts: dict[str, Any]) -> str:
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    repository, code = _open(parsed.folder), EXIT_OK
+    repository, code = Repository(open_place(parsed.place)), EXIT_OK
     for backup_id in repository.ids() if parsed.backup is None else [parsed.backup]:
         try:
             found = list(repository.verify(backup_id))
@@ -238,9 +237,9 @@ def _verify(parsed: argparse.Namespace) -> int:
 
 
 def _remove(parsed: argparse.Namespace) -> int:
-    _open(parsed.folder)
-    with DirectoryLock.acquire(parsed.folder):
-        removed_bytes = Repository(RealDisk(parsed.folder)).remove(parsed.backup)
+    store = open_to_write(parsed.place)
+    with store.removing():
+        removed_bytes = Repository(store).remove(parsed.backup)
     if parsed.json:
         _print_json({"backup": parsed.backup, "removed_bytes": removed_bytes})
     else:

@@ -12,6 +12,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.instants import instant_to_ms
+from node.tools.backup.place import open_place
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import Overdue, Restored, RestorePlan, choose_backup, restore
 from storage.files.directory_lock import DirectoryLock
@@ -32,11 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     clock = SystemClock()
     begun_ms = clock.monotonic_ms()
     try:
-        if not parsed.folder.is_dir():
-            raise errors.NotFound(f"there is no folder {parsed.folder}")
+        repository = Repository(open_place(parsed.place))
         if parsed.now is not None and parsed.now > clock.wall_ms() + _CLOCK_MS_MAX:
             raise errors.InvalidArgument("--now lies in the future: a node would wait until then")
-        repository = Repository(RealDisk(parsed.folder, read_only=True))
         backup_id = choose_backup(repository, parsed.backup, parsed.until)
         plan = RestorePlan(
             cluster_id=parsed.cluster_id or secrets.token_bytes(CLUSTER_ID_BYTES),
@@ -71,7 +70,11 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 restored, 1 nothing was restored, 2 wrong command line.",
     )
     parser.add_argument(
-        "--from", dest="folder", type=Path, required=True, metavar="FOLDER", help="of the backups"
+        "--from",
+        dest="place",
+        required=True,
+        metavar="PLACE",
+        help="of the backups: a folder, or s3://BUCKET/PREFIX",
     )
     parser.add_argument("--backup", metavar="ID", help="which; default: the latest that will do")
     parser.add_argument(

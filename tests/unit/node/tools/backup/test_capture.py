@@ -15,6 +15,7 @@ from node.tools.backup.capture import read_control
 from node.tools.backup.manifest import digest_of, pack_manifest, unpack_manifest
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import find_control
+from node.tools.backup.store import FolderStore
 from replication.raft.codec import REGULAR
 from replication.raft.journal import RaftJournal
 from storage.files.file_header import Identity
@@ -48,7 +49,7 @@ def test_a_second_backup_writes_only_what_is_new() -> None:
     world.commit()
     third = back_up(world, folder)
     assert 0 < third.new_bytes < third.manifest.total_bytes / 4
-    repository = Repository(folder)
+    repository = Repository(FolderStore(folder))
     assert len(repository.ids()) == 2  # the same at the same time is the same backup
     for one in repository.ids():
         assert set(repository.verify(one)) == {None}
@@ -78,7 +79,7 @@ def test_what_is_damaged_is_not_backed_up() -> None:
     world.disk.flip_bit(f"shard-0/wheel/{runs[0]}", 80)
     with pytest.raises(errors.CorruptFile):
         back_up(world, folder)
-    assert Repository(folder).ids() == [first.backup_id]
+    assert Repository(FolderStore(folder)).ids() == [first.backup_id]
 
 
 def test_on_a_full_disk_the_backups_before_it_stay_good() -> None:
@@ -88,7 +89,7 @@ def test_on_a_full_disk_the_backups_before_it_stay_good() -> None:
     folder.capacity_bytes = folder.used_bytes("") + 3_000
     with pytest.raises(errors.DiskFull):
         back_up(world, folder)
-    repository = Repository(folder)
+    repository = Repository(FolderStore(folder))
     assert repository.ids() == [first.backup_id]
     assert set(repository.verify(first.backup_id)) == {None}
     folder.capacity_bytes = 1 << 40
@@ -109,7 +110,7 @@ def test_a_backup_that_loses_power_anywhere_is_none_or_whole(seed: int) -> None:
         except SimulatedCrash:
             folder.crash(Random(count))
         folder.disarm()
-        repository = Repository(folder)
+        repository = Repository(FolderStore(folder))
         for one in repository.ids():
             assert set(repository.verify(one)) == {None}
         again = back_up(world, folder)
@@ -128,7 +129,7 @@ def test_a_manifest_is_read_as_it_was_written_and_nothing_else_is_believed() -> 
 @pytest.mark.parametrize("seed", range(4))
 def test_removing_a_backup_leaves_the_others_whole_and_nothing_else(seed: int) -> None:
     world, folder = lived(seed), SimulatedDisk()
-    repository, ids = Repository(folder), list[str]()
+    repository, ids = Repository(FolderStore(folder)), list[str]()
     for step in range(3):
         live(world, Random(seed * 3 + step), 4)
         world.now_ms += 1
@@ -159,7 +160,7 @@ def test_while_a_manifest_is_damaged_nothing_is_removed() -> None:
     world.now_ms += 1
     second = back_up(world, folder).backup_id
     folder.flip_bit(f"backups/{second}.json", 50)
-    repository = Repository(folder)
+    repository = Repository(FolderStore(folder))
     with pytest.raises(errors.CorruptFile):
         repository.remove(first)
     assert repository.ids() == [first, second]
@@ -169,7 +170,7 @@ def test_while_a_manifest_is_damaged_nothing_is_removed() -> None:
 def test_removal_of_a_backup_leaves_what_is_no_piece() -> None:
     """Behind a link in the folder there may be anything."""
     folder = SimulatedDisk()
-    repository = Repository(folder)
+    repository = Repository(FolderStore(folder))
     taken = back_up(lived(1), folder)
     folder.make_dir("objects/home")
     strangers = ("objects/README", "objects/home/thesis.txt", "objects/ab/thesis.txt")
@@ -187,7 +188,7 @@ def test_removal_of_a_backup_leaves_what_is_no_piece() -> None:
 def test_the_control_state_is_backed_up_shared_and_kept_while_it_is_needed() -> None:
     world, folder = lived(4), SimulatedDisk()
     journal = give_users(world, 1)
-    repository = Repository(folder)
+    repository = Repository(FolderStore(folder))
     first = back_up(world, folder)
     assert find_control(repository, first.manifest) == replace(journal.state, remembered={})
     world.now_ms += 1
@@ -214,7 +215,7 @@ def test_a_control_state_that_is_damaged_is_not_backed_up() -> None:
     assert looked, "it might have been about to be replaced"
     with pytest.raises(errors.CorruptFile):
         back_up(world, folder)
-    assert Repository(folder).ids() == []
+    assert Repository(FolderStore(folder)).ids() == []
 
 
 def test_a_backup_of_before_has_no_control_state() -> None:

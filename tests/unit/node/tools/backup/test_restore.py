@@ -15,6 +15,7 @@ from node.tools.backup.capture import capture
 from node.tools.backup.manifest import Piece
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import EPOCHS_SKIPPED, Overdue, choose_backup, restore
+from node.tools.backup.store import FolderStore
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.backup_world import (
@@ -99,7 +100,9 @@ def test_what_is_overdue_waits_where_there_is_any() -> None:
     views.check()
 
     held = ShardPlace(disk, "shard-0", Identity(NEW_CLUSTER, 0))
-    again = capture(held, Repository(folder), node_id="n", made_ms=1, pace=lambda _: None)
+    again = capture(
+        held, Repository(FolderStore(folder)), node_id="n", made_ms=1, pace=lambda _: None
+    )
     for overdue in Overdue:
         found, disk = restored(folder, again.backup_id, plan_of(world, overdue))
         is_held = opened_of(disk).shard.views.catalog.is_dispatch_paused
@@ -151,7 +154,7 @@ def test_nothing_is_restored_of_before_the_first_record() -> None:
     world, folder = lived(1), SimulatedDisk()
     taken, disk = back_up(world, folder), SimulatedDisk()
     with pytest.raises(errors.FailedPrecondition, match="stored so early"):
-        restore(Repository(folder), taken.backup_id, disk, plan_of(world, until_ms=1))
+        restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan_of(world, until_ms=1))
     assert disk.list("") == []
 
 
@@ -160,14 +163,14 @@ def test_a_directory_that_is_not_empty_is_left_alone() -> None:
     taken, disk = back_up(world, folder), SimulatedDisk()
     disk.make_dir("shard-0")
     with pytest.raises(errors.FailedPrecondition, match="shard-0 is in it"):
-        restore(Repository(folder), taken.backup_id, disk, plan_of(world))
+        restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan_of(world))
     assert disk.list("") == ["shard-0"]
 
 
 @pytest.mark.parametrize("how", ["torn", "altered", "missing"])
 def test_a_backup_that_was_damaged_is_found_and_never_half_restored(how: str) -> None:
     world, folder = lived(2), SimulatedDisk()
-    taken, repository = back_up(world, folder), Repository(folder)
+    taken, repository = back_up(world, folder), Repository(FolderStore(folder))
     pieces = sorted({piece for file in taken.manifest.files for piece in file.pieces})
     for piece in pieces:
         undo = damage(folder, piece, how)
@@ -199,7 +202,7 @@ def test_an_altered_manifest_is_found() -> None:
     folder.flip_bit(f"backups/{taken.backup_id}.json", 100)
     disk = SimulatedDisk()
     with pytest.raises(errors.CorruptFile, match="altered"):
-        restore(Repository(folder), taken.backup_id, disk, plan_of(world))
+        restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan_of(world))
     assert disk.list("") == []
 
 
@@ -208,7 +211,7 @@ def test_without_room_the_directory_is_empty_again() -> None:
     taken = back_up(world, folder)
     disk = SimulatedDisk(taken.manifest.total_bytes // 2)
     with pytest.raises(errors.DiskFull):
-        restore(Repository(folder), taken.backup_id, disk, plan_of(world))
+        restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan_of(world))
     assert disk.list("") == []
 
 
@@ -227,7 +230,7 @@ def test_a_restore_that_loses_power_anywhere_leaves_nothing_that_a_node_starts_o
         disk = SimulatedDisk()
         disk.fail_after(count)
         try:
-            restore(Repository(folder), taken.backup_id, disk, plan)
+            restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan)
         except SimulatedCrash:
             disk.crash(Random(count))
         disk.disarm()
@@ -240,7 +243,9 @@ def test_a_restore_that_loses_power_anywhere_leaves_nothing_that_a_node_starts_o
                 open_node_meta(disk, "n")
             ends.add("refused")
             if not disk.exists("shard-0"):
-                assert restore(Repository(folder), taken.backup_id, disk, plan) == whole
+                assert (
+                    restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan) == whole
+                )
     assert "refused" in ends
 
 
@@ -271,13 +276,13 @@ def test_a_control_state_that_is_torn_or_altered_is_refused_and_nothing_is_made(
         folder.flip_bit(path, piece.size_bytes // 2)
     disk = SimulatedDisk()
     with pytest.raises(errors.CorruptFile, match=piece.digest):
-        restore(Repository(folder), taken.backup_id, disk, plan_of(world))
+        restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan_of(world))
     assert disk.list("") == []
 
 
 def test_the_latest_backup_is_chosen_whose_views_are_early_enough() -> None:
     world, folder = lived(5), SimulatedDisk()
-    repository = Repository(folder)
+    repository = Repository(FolderStore(folder))
     with pytest.raises(errors.NotFound):
         choose_backup(repository, None, None)
     world.save()

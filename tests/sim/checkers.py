@@ -9,6 +9,7 @@ Everything else looks at nodes from outside: disks as a power cut would leave th
 from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
+from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 from node.delivery.receiver import Delivery
@@ -114,6 +115,8 @@ class Checkers:
         self.deals: list[tuple[int, str]] = []
         """(Offset of its PREPARE, outcome) of transactions, as callers were told."""
         self.received = 0
+        self.expired: set[tuple[int, int]] = set()
+        """(group, sequence) of what the log says has expired."""
         self.early_ms = float("-inf")
         """How much too early by true time the earliest delivery or dispatch was."""
         self._reigns: dict[int, str] = {}
@@ -166,6 +169,18 @@ class Checkers:
         fresh = self.canon.follow(node)
         if fresh:
             self.check_durable(len(self.canon.data) - fresh, len(self.canon.data))
+            self._check_expired()
+
+    def _check_expired(self) -> None:
+        """I2, I3: nothing is done with before it has expired, by true time, and each once."""
+        model, at = self.canon.model, len(self.expired)
+        for group, sequence, _ in model.expiries.ended[at:]:
+            early_ms = decode(model.metas[sequence]).expires_ms - START_MS
+            early_ms -= self._cluster.events.now_ms
+            bound_ms = self._cluster.clock_bound_ms
+            assert early_ms <= bound_ms, f"I2: expired {early_ms:.0f} ms early"
+            assert (group, sequence) not in self.expired, f"I3: {sequence} has expired twice"
+            self.expired.add((group, sequence))
 
     def check_durable(self, from_: int, to: int) -> None:
         """I7: bytes of the committed log are durable on at least `min_in_sync` disks.
@@ -245,6 +260,10 @@ class Checkers:
             self._check_early(model.moved.get(sequence, (due_ms, 0))[0], "delivered")
             meta = self.canon.model.metas.get(sequence, b"")
             assert blob == meta + body_of(due_ms), "I8: not what was published"
+            at_ms = decode(meta).expires_ms
+            late_ms = START_MS + self._cluster.events.now_ms - at_ms
+            assert not at_ms or at_ms > delivery.receive_ms, "I2: delivered although expired"
+            assert not at_ms or late_ms <= self._cluster.clock_bound_ms, "I2: long expired"
             is_wanted = model.is_wanted(GROUP, TOPIC, sequence)
             assert is_wanted, "delivered to a group that does not want it"
             assert sequence in model.released, "I3: delivered, not released"

@@ -85,6 +85,7 @@ class Cluster:
         is_changing: bool = False,
         visitors: int = 0,
         is_controlled: bool = False,
+        expires_after_ms: int = 0,
     ) -> None:
         self.seed = seed
         self.wanted = wanted
@@ -95,6 +96,9 @@ class Cluster:
         """Who uses other topics and groups, which go by themselves; then nobody deletes any."""
         self.is_controlled = is_controlled
         """With visitors: topics and groups come from the control state, some time after a start."""
+        self.expires_after_ms = expires_after_ms
+        """When every third message expires, after the due time that it is published with; 0: none
+        does. Half of what has expired becomes dead letters."""
         self.events = Events(seed)
         self.network = Network(self.events)
         owned = OwnedCatalog() if is_controlled else None

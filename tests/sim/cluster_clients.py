@@ -11,7 +11,7 @@ from hourwheel.errors import CorruptLog, HourwheelError
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.formats.transaction_step import Step
 from node.delivery.receiver import Delivery, ReceiveLimits
-from node.delivery.resolve_rows import filtered_rows
+from node.delivery.resolve_rows import expired_rows, filtered_rows
 from node.shard.deduplication import Published
 from storage.queues.ack_state import IN_PLACE
 from tests.support.shard_proposals import GROUP, TOPIC, ShardProposals, Side, Token
@@ -49,6 +49,7 @@ class Proposer(ShardProposals):
         self.now_ms = node.cluster_ms()
         self.tokens = []
         self.is_tagged = node.cluster.wanted is not None
+        self.expires_after_ms = node.cluster.expires_after_ms
         self.acked = node.cluster.checkers.finished
         self._then = then
 
@@ -57,7 +58,7 @@ class Proposer(ShardProposals):
 
 
 def resolve_filtered(node: "SimNode") -> None:
-    """The master's timer: what filters passed over goes into the log."""
+    """The master's timer: what filters passed over, and what has expired, goes into the log."""
     filtered_ranges = node.mastership.receiver.filtered_ranges
     due = filtered_ranges.take_due(node.cluster_ms())
 
@@ -66,7 +67,12 @@ def resolve_filtered(node: "SimNode") -> None:
             filtered_ranges.settle(one)
 
     if due:
-        rows = [filtered_rows(one.group_queue, [(one.first, one.end)]) for one in due]
+        rows = [
+            expired_rows(one.group_queue, [(one.first, one.end)], kept=one.first % 2 == 0)
+            if one.are_expired
+            else filtered_rows(one.group_queue, [(one.first, one.end)])
+            for one in due
+        ]
         Proposer(node, then).resolve(np.concatenate(rows))
 
 

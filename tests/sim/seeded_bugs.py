@@ -13,6 +13,7 @@ from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, Mast
 from hourwheel.types import Epoch, NodeId
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.unused_groups import UnusedGroups
+from node.delivery.expiry import Expired
 from node.delivery.receiver import Receiver
 from node.delivery.resolve_rows import dead_rows
 from node.replica.effects import Role
@@ -35,6 +36,8 @@ from tests.sim.cluster_faults import HOUR_MS, live
 from tests.sim.cluster_node import SimNode
 from tests.sim.control import ControlPlane
 from timewheel.bodies import Overlay, place_of
+
+EARLY_MS = 50
 
 Bug = Callable[[], Any]
 Life = Callable[[int], None]
@@ -261,6 +264,21 @@ def forget_what_a_group_has_finished() -> Any:
 # -- lives ----------------------------------------------------------------------------------------
 
 
+def forget_what_expires() -> Any:
+    """A master hands out what has expired."""
+    return mock.patch.object(Expired, "find", return_value=None)
+
+
+def expire_too_soon() -> Any:
+    """A master takes its lead for the clock."""
+    right = Expired.find
+
+    def find(self: Expired, units: Units, blobs: bytes, now_ms: int) -> Any:
+        return right(self, units, blobs, now_ms + EARLY_MS)
+
+    return mock.patch.object(Expired, "find", find)
+
+
 def any_life(seed: int) -> None:
     """Random trouble."""
     live(Cluster(seed), 5_000)
@@ -431,6 +449,18 @@ def names_left_alone(seed: int) -> None:
     cluster.settle()
 
 
+def short_lives(seed: int) -> None:
+    """Messages expire soon after they are due, and the master dies."""
+    cluster = Cluster(seed, expires_after_ms=60)
+    cluster.start()
+    cluster.run(2_000)
+    former = cluster.master()
+    former.kill()
+    cluster.run(2_000)
+    former.start()
+    cluster.settle()
+
+
 BUGS: dict[Bug, Life] = {
     acknowledge_before_fsync: any_life,
     truncate_at_the_high_watermark: two_masters_die_in_turn,
@@ -451,6 +481,8 @@ BUGS: dict[Bug, Life] = {
     trust_what_lies_in_a_view: bits_flip_in_views,
     forget_what_is_pending_of_a_name: names_left_alone,
     forget_what_a_group_has_finished: names_left_alone,
+    forget_what_expires: short_lives,
+    expire_too_soon: short_lives,
 }
 """Each bug, and the life that shows it."""
 

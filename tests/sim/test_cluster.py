@@ -10,11 +10,12 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.types import TopicQueue
 from node.replica.effects import Role
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_faults import HOUR_MS
 from tests.sim.cluster_node import SimNode
-from tests.support.shard_proposals import GROUP, QUEUES, TOPIC
+from tests.support.shard_proposals import GROUP, LETTERS, QUEUES, TOPIC
 from tests.support.small_sizes import small_sizes
 
 FAILOVER_MS = 2_500.0
@@ -71,6 +72,27 @@ def test_I7_nothing_is_lost_when_all_nodes_die_at_once(  # noqa: N802
         assert cluster.await_master()
         cluster.await_commit(3)
     cluster.settle()
+
+
+@pytest.mark.parametrize("end", [SimNode.kill, SimNode.power_cut, SimNode.freeze])
+def test_I2_what_expires_is_delivered_in_time_or_not_at_all(  # noqa: N802
+    end: Callable[[SimNode], None],
+) -> None:
+    """Whoever is master; a message that did not expire in time is there, or was delivered."""
+    with small_sizes(16):
+        cluster = Cluster(seed=2, expires_after_ms=60)
+        cluster.start()
+        for _ in range(2):
+            former, before = cluster.master(), len(cluster.checkers.expired)
+            end(former)
+            await_another(cluster, former)
+            former.start()
+            former.thaw()
+            cluster.run(1_500)
+            assert len(cluster.checkers.expired) > before
+        cluster.settle()
+        letters = cluster.master().shard.views.queues.get(TopicQueue(LETTERS << 8))
+        assert letters.end_position > 0, "some of it is kept"
 
 
 def test_I4_a_master_that_was_stopped_does_nothing_when_it_goes_on(cluster: Cluster) -> None:  # noqa: N802

@@ -37,6 +37,7 @@ def test_I1_to_I8_hold_when_anything_goes_wrong_at_any_time(seed: int) -> None: 
             is_changing=by_command,
             visitors=2 * by_themselves,
             is_controlled=by_themselves and seed // 4 % 2 == 1,
+            expires_after_ms=(0, 60, 600)[seed % 3],
         )
         cluster.events.is_tracing = True
         try:

@@ -141,7 +141,8 @@ class AsyncTransactions:
 
         Args:
             messages: topic -> its messages; up to 16 topics, 1,000 messages.
-            delays_from_prepare: delays count from now, and not from the commit.
+            delays_from_prepare: delays, and times after which messages expire, count from now, and
+                not from the commit.
             checks: when the cluster asks; None: as the nodes are configured.
 
         Raises:

@@ -7,8 +7,10 @@ from typing import Final
 import numpy as np
 
 from hourwheel import errors, limits
+from hourwheel.formats.expiry_field import EXPIRES_BYTES, expires_field, pack_expires
 from hourwheel.formats.transaction_id import TransactionId
 from hourwheel.v1 import transaction_pb2 as wire
+from hourwheel.v1.broker_pb2 import OutgoingMessage
 from node.access.control import AccessControl
 from node.access.permissions import RULES
 from node.api.admission import Admission
@@ -95,9 +97,12 @@ class Transactions:
             if any(one.dedup_key or one.if_pending for one in part.messages):
                 raise errors.InvalidArgument("messages of a transaction have no dedup keys")
             one = self._producer.read(part.topic, part.messages)
+            metas = one.metas
+            if request.delays_from_prepare:
+                metas = list(map(_expiring_from_now, part.messages, one.due_ms, metas))
             parts.append(
                 PreparedPart(
-                    *(one.topic, one.due_ms, one.bodies, one.metas, one.tag_genes, one.key_hashes)
+                    *(one.topic, one.due_ms, one.bodies, metas, one.tag_genes, one.key_hashes)
                 )
             )
         self._producer.check_size(
@@ -201,6 +206,17 @@ def _check_settings(request: wire.PrepareRequest) -> None:
     if request.age_ms_max:
         check_at_least("age_ms_max", request.age_ms_max, CHECK_INTERVAL_MS_MIN)
     check_at_most("age_ms_max", request.age_ms_max, limits.TRANSACTION_AGE_MS_MAX)
+
+
+def _expiring_from_now(message: OutgoingMessage, due_ms: int, meta: bytes) -> bytes:
+    """Metadata whose length of time after which the message expires has become an instant.
+
+    It counts from when the delay does, which is the prepare; else it would from the commit.
+    """
+    expires_ms = expires_field(meta)
+    if expires_ms >= 0 or message.HasField("due_ms"):
+        return meta
+    return pack_expires(due_ms - message.delay_ms - expires_ms) + meta[EXPIRES_BYTES:]
 
 
 def _delays_of(request: wire.PrepareRequest) -> list[int]:

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hourwheel import errors
-from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch, build_publish
-from hourwheel.outcomes import DeadLetterReason, EventKind, ReceiptOutcome
+from hourwheel.outcomes import DeadLetterReason, EventKind, ReceiptOutcome, RescheduleOutcome
 from node.contracts.broker import GroupSettings
 from node.contracts.dead_letters import DeadLetterQuery
+from node.contracts.transactions import PreparedPart, Preparing
 from node.delivery.expiry_sweep import PASS_MS, PIECE_MESSAGES
 from node.shard.views import EXPIRY_LEVEL
 from tests.support.engine_world import EngineWorld, let_others_run, within
@@ -150,7 +152,7 @@ async def publish_tagged(world: EngineWorld, *tagged: tuple[str, int]) -> None:
     await within(world.engine.publish_batch("orders", RecordBatch(raw)))
 
 
-async def test_filter_of_a_call_passes_over_what_has_expired(tmp_path: Path) -> None:
+async def test_filter_of_a_group_passes_over_what_has_expired(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.receive(wanted="a")
         await publish_tagged(world, ("a", SECOND_MS), ("b", 0), ("a", 0), ("a", SECOND_MS))
@@ -203,4 +205,43 @@ async def test_sweep_goes_on_when_what_it_looks_at_is_deleted(tmp_path: Path, go
         await wait(world, SECOND_MS + PASS_MS)
         for _ in range(20):
             await wait(world, 10)
+        assert resolved(world, Outcome.EXPIRED) == 1
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+async def test_expiry_stays_where_it_is_when_a_message_is_moved(
+    tmp_path: Path, *, is_later: bool
+) -> None:
+    """Moved behind it, the message expires as it falls due; moved before it, it may come longer."""
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        due_ms = world.now_ms + 4 * SECOND_MS
+        await publish(world, SECOND_MS, delay_ms=4 * SECOND_MS)
+        ids = np.array([(0, world.engine.shard.views.epochs[-1].epoch, 0, due_ms)], ID_DTYPE)
+        times_ms = np.array([6 * SECOND_MS if is_later else SECOND_MS])
+        moved = await within(world.engine.reschedule(ids, times_ms, are_delays=True))
+        assert moved["outcome"].tolist() == [RescheduleOutcome.RESCHEDULED]
+        for _ in range(6 if is_later else 4):
+            await wait(world, SECOND_MS)
+        found = await world.receive()
+        await wait(world, 1)
+        assert (found is None) == is_later
+        assert resolved(world, Outcome.EXPIRED) == is_later
+
+
+async def test_expiry_of_what_is_committed_counts_from_the_commit(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        lives_ms = (SECOND_MS, 3 * SECOND_MS)
+        metas = [encode(MessageMeta(expires_ms=-SECOND_MS - one)).raw for one in lives_ms]
+        due_ms = [world.now_ms + SECOND_MS] * 2
+        part = PreparedPart("orders", due_ms, [b"body"] * 2, metas, [0, 0], [0, 0])
+        asked = Preparing("tills", [part], [SECOND_MS] * 2, bytes(16), SECOND_MS, 2, 600_000)
+        of = (await within(world.engine.transactions.prepare(asked))).transaction_id
+        await wait(world, 9 * SECOND_MS)  # both would have expired
+        await within(world.engine.transactions.end_transaction(of, (), is_commit=True))
+        await wait(world, SECOND_MS)
+        await wait(world, SECOND_MS)
+        assert (await world.leased()).units["sequence"].tolist() == [1]
+        await wait(world, 1)
         assert resolved(world, Outcome.EXPIRED) == 1

@@ -1,10 +1,12 @@
 """TransactionService as a client of any language sees it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from hourwheel.v1 import broker_pb2
+from hourwheel.formats.meta import MessageMeta, decode, encode
+from hourwheel.v1 import broker_pb2, meta_pb2
 from hourwheel.v1 import transaction_pb2 as wire
 from tests.support.api_world import ApiWorld, refused
 
@@ -62,6 +64,27 @@ async def test_prepare_when_it_is_repeated() -> None:
         again = await world.transactions.Prepare(request())
         assert (first.duplicate, again.duplicate) == (False, True)
         assert first.transaction_id == again.transaction_id
+
+
+@pytest.mark.parametrize(("from_prepare", "due_in_ms"), [(True, 300), (True, None), (False, 300)])
+async def test_expiry_counts_from_when_the_delay_does(
+    *, from_prepare: bool, due_in_ms: int | None
+) -> None:
+    async with ApiWorld() as world:
+        after_ms = 500 + (due_in_ms or 0)
+        metas = [MessageMeta(keys=("k",), expires_ms=one) for one in (-after_ms, 0)]
+        messages = [
+            broker_pb2.OutgoingMessage(delay_ms=due_in_ms, meta=meta_pb2.MessageMeta())
+            for _ in metas
+        ]
+        for message, meta in zip(messages, metas, strict=True):
+            message.meta.ParseFromString(encode(meta).raw)
+        one = wire.PreparedMessages(topic="orders", messages=messages)
+        await world.transactions.Prepare(request(parts=[one], delays_from_prepare=from_prepare))
+        ((_, asked),) = world.engine.transactions.calls
+        found = [decode(raw) for raw in asked.parts[0].metas]
+        expected = world.engine.clock_ms + after_ms if from_prepare else -after_ms
+        assert found == [replace(metas[0], expires_ms=expected), metas[1]]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,19 @@ def test_occurrence_has_tags_keys_and_properties_and_a_gene() -> None:
         assert (found.tags, found.keys, found.properties[0]) == (("a",), ("k",), ("p", "1"))
 
 
+def test_occurrence_expires_so_long_after_it_fell_due_itself() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every(meta=encode(MessageMeta(expires_ms=-EVERY_MS // 2)).raw))
+        received(engine)  # subscribes
+        engine.advance(EVERY_MS)
+        engine.advance(EVERY_MS // 2)
+        assert received(engine) == [], "the first has expired"
+        engine.advance(EVERY_MS // 2)
+        engine.advance(EVERY_MS // 2 - 1)
+        assert received(engine) == [(2 * EVERY_MS, "report", "1")]
+        assert engine.engine.stats.expired == 1
+
+
 def test_count_and_end_when_they_are_reached() -> None:
     with SteppedEngine() as engine:
         put(engine, every(count_max=2), "counted")

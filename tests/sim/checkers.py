@@ -175,8 +175,8 @@ class Checkers:
         """I2, I3: nothing is done with before it has expired, by true time, and each once."""
         model, at = self.canon.model, len(self.expired)
         for group, sequence, _ in model.expiries.ended[at:]:
-            early_ms = decode(model.metas[sequence]).expires_ms - START_MS
-            early_ms -= self._cluster.events.now_ms
+            at_ms = decode(model.metas[sequence]).expires_ms
+            early_ms = at_ms - START_MS - self._cluster.events.now_ms
             bound_ms = self._cluster.clock_bound_ms
             assert early_ms <= bound_ms, f"I2: expired {early_ms:.0f} ms early"
             assert (group, sequence) not in self.expired, f"I3: {sequence} has expired twice"

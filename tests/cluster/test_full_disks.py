@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,8 @@ from chaos.faults import fill_disk
 from chaos.machine import Tmpfs, can_mount, tmpfs
 from chaos.network import Loopback
 from chaos.node_process import NodeProcess, members_of
-from hourwheel import AsyncConsumer, AsyncProducer, Columns, Message, errors
+from hourwheel import AsyncConsumer, AsyncProducer, Columns, Message, MessageId, errors
+from node.broker.disk_guard import RESERVE
 from tests.support.eventually import until, until_told
 from tests.support.reaper import complaints_of, say
 
@@ -24,7 +25,9 @@ ROOM_MIB: Final = 48
 SMALL_DISK: Final = {"free_bytes_min": 4 * MIB, "reserve_bytes": 2 * MIB}
 SOON_MS: Final = 3_000
 LATE_MS: Final = 9_000
+FAR_MS: Final = 3_600_000
 COUNT: Final = 200
+FAR_COUNT: Final = 1_000
 FULL: Final = {
     *("publishes_refused", "shard_waits_for_room", "control_disk_full", "control_start_no_room"),
 }
@@ -91,6 +94,14 @@ def empty(ballasts: list[Path]) -> None:
         ballast.unlink()
 
 
+async def cancel_in_turn(cluster: Cluster, ids: Sequence[MessageId]) -> None:
+    """Each leaves a record, and the last block of a file has room for some only."""
+    async with AsyncProducer(cluster.servers) as producer:
+        for one in ids:
+            with contextlib.suppress(errors.HourwheelError):
+                await producer.cancel(one)
+
+
 async def kill_broker(cluster: Cluster) -> NodeProcess:
     """Of the master; another one leads when this returns, and the node serves again."""
     master, epoch = await cluster.master(), cluster.epoch()
@@ -143,13 +154,15 @@ async def test_nobody_dies_and_the_durable_is_delivered_when_all_disks_are_full(
 
 
 async def test_nobody_dies_when_what_is_given_up_is_taken_by_others_too(tmp_path: Path) -> None:
-    """The reserves are gone, not a byte is left: nothing can be delivered. All wait for room."""
+    """No byte is left, and most reserves are gone: nothing can be delivered. All wait for room."""
     if not can_mount():
         say("not on full file systems: this machine cannot mount one")
         return
     async with running(tmp_path) as cluster:
         async with AsyncProducer(cluster.servers) as producer:
             due = await publish(producer, "due", SOON_MS)
+            far = Columns(bodies=[b"far"] * FAR_COUNT, delay_ms=[FAR_MS] * FAR_COUNT)
+            ids = await producer.publish_batch("orders", far)
         before = processes(cluster)
         ballasts = fill(cluster)
         nodes = list(cluster.nodes.values())
@@ -160,8 +173,10 @@ async def test_nobody_dies_when_what_is_given_up_is_taken_by_others_too(tmp_path
                 await asyncio.sleep(0)
 
         filling = asyncio.create_task(greedy())
+        writing = asyncio.create_task(cancel_in_turn(cluster, ids))
         try:
-            await until(lambda: not any((node.data / "reserve").exists() for node in nodes))
+            # The third has nothing to write where the two cannot: it may keep what it has.
+            await until(lambda: sum((node.data / RESERVE).exists() for node in nodes) <= 1)
             # Whoever leads the control plane dies; the other two have a vote each, and a journal.
             killed = cluster.nodes[await cluster.find_raft_leader()]
             await killed.kill()
@@ -173,6 +188,8 @@ async def test_nobody_dies_when_what_is_given_up_is_taken_by_others_too(tmp_path
             await killed.spawn()  # it serves when there is room
         finally:
             filling.cancel()
+            writing.cancel()
+            await asyncio.gather(filling, writing, return_exceptions=True)
         assert others(processes(cluster), killed) == others(before, killed)
         empty(ballasts)
         await killed.ready()

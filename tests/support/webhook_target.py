@@ -14,6 +14,8 @@ OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 ENDLESS: Final = "endless"
 HANG_UP: Final = "hang up"
 SILENT: Final = "silent"
+_TLS_HANDSHAKE: Final = b"\x16"
+"""What TLS begins with."""
 
 
 class Post(NamedTuple):
@@ -53,7 +55,10 @@ class WebhookTarget:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            first = await reader.readexactly(1)
+            if first == _TLS_HANDSHAKE:
+                return  # as a server without TLS does: no line of a request may ever come
+            head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             line, *rest = head.strip().split("\r\n")
             headers = {name.lower(): text for name, text in (one.split(": ", 1) for one in rest)}
             body = await reader.readexactly(int(headers["content-length"]))

@@ -7,7 +7,7 @@ Each is logged.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
@@ -77,6 +77,7 @@ class Api:
             "wheel": self._wheel,
             "topics": self._topics,
             "groups": self._groups,
+            "access": self._access,
             "message": self._message,
             "pending": self._pending,
             "operation": self._operation,
@@ -88,6 +89,9 @@ class Api:
             "cancel-counted": self._cancel_counted,
             "stop": self._stop,
             "transfer": self._transfer,
+            "grant": self._grant,
+            "revoke": self._revoke,
+            "retention": self._retention,
         }
 
     async def close(self) -> None:
@@ -142,6 +146,9 @@ class Api:
         return await self._views.groups(
             fields.text(given, "search", ""), fields.text(given, "after", "")
         )
+
+    async def _access(self, given: Given) -> dict[str, Any]:
+        return await self._views.access(fields.text(given, "search", ""))
 
     async def _message(self, given: Given) -> dict[str, Any]:
         return await self._views.message(fields.text(given, "id").strip().lower())
@@ -198,6 +205,61 @@ class Api:
         found = await self._admin.transfer_master(to)
         _log.warning("console_transferred", to=found.master, epoch=found.epoch)
         return {"master": found.master, "epoch": found.epoch}
+
+    # Whoever confirmed a change of these saw a version, and knows nothing of a later one.
+
+    async def _grant(self, given: Given) -> dict[str, Any]:
+        of = _grant_of(given)
+        operations = fields.texts(given, "operations")
+        if not operations:
+            raise errors.InvalidArgument("a grant allows something", field="operations")
+        version = await self._admin.grant(
+            of.principal,
+            operations,
+            of.kind,
+            of.resource,
+            expected_version=fields.number(given, "expected_version"),
+        )
+        _log.warning(
+            "console_granted",
+            principal=of.principal,
+            kind=of.kind,
+            resource=of.resource,
+            operations=sorted(operations),
+        )
+        return {"version": version}
+
+    async def _revoke(self, given: Given) -> dict[str, Any]:
+        of = _grant_of(given)
+        version = fields.number(given, "expected_version")
+        await self._admin.revoke(*of, expected_version=version)
+        _log.warning("console_revoked", principal=of.principal, kind=of.kind, resource=of.resource)
+        return {}
+
+    async def _retention(self, given: Given) -> dict[str, Any]:
+        topic = await self._admin.update_topic(
+            fields.text(given, "topic"),
+            retention_ms=fields.number(given, "retention_ms"),
+            expected_version=fields.number(given, "expected_version"),
+        )
+        _log.warning("console_retention_changed", topic=topic.name, retention_ms=topic.retention_ms)
+        return {"retention_ms": topic.retention_ms, "version": topic.version}
+
+
+class _GrantOf(NamedTuple):
+    """Which grant."""
+
+    principal: str
+    kind: str
+    resource: str
+
+
+def _grant_of(given: Given) -> _GrantOf:
+    return _GrantOf(
+        fields.text(given, "principal"),
+        fields.text(given, "kind"),
+        fields.text(given, "resource", ""),
+    )
 
 
 def _query(given: Given) -> Query:

@@ -194,7 +194,13 @@ class Views:
         page, more = _page(found, search, after)
         return {
             "topics": [
-                {"name": one.name, "queues": one.queue_count, "released": one.released_count}
+                {
+                    "name": one.name,
+                    "queues": one.queue_count,
+                    "released": one.released_count,
+                    "retention_ms": one.retention_ms,
+                    "version": one.version,
+                }
                 for one in page
             ],
             "total": len(found),
@@ -241,6 +247,33 @@ class Views:
 
         found = await asyncio.gather(*(ask(one.name) for one in groups))
         return [one for one in found if one is not None]
+
+    # --- access ---------------------------------------------------------------------------------
+
+    async def access(self, search: str) -> dict[str, Any]:
+        """Grants, users and quotas of whose name has `search` in it; the first of each.
+
+        None in their place: whoever is logged in may not see them.
+        """
+        found = await self._recent.get("access", _CATALOG_AGE_MS, self._read_access)
+        shown: dict[str, Any] = {}
+        for name, values in found.items():
+            matching = _of_whom(values, search)
+            shown[name] = None if matching is None else matching[:PAGE_SIZE]
+            shown[f"{name}_total"] = len(matching or ())
+        return shown
+
+    async def _read_access(self) -> dict[str, list[dict[str, Any]] | None]:
+        try:
+            grants = await self._admin.grants()
+            users, quotas = await self._admin.users(), await self._admin.quotas()
+        except errors.PermissionDenied:
+            return dict.fromkeys(("grants", "users", "quotas"))
+        return {
+            "grants": [{**asdict(one), "operations": sorted(one.operations)} for one in grants],
+            "users": [asdict(one) for one in users],
+            "quotas": [asdict(one) for one in quotas],
+        }
 
     # --- messages -------------------------------------------------------------------------------
 
@@ -318,6 +351,14 @@ def _page(found: Sequence[Any], search: str, after: str) -> tuple[list[Any], str
     )
     page = list(islice(matching, PAGE_SIZE + 1))
     return page[:PAGE_SIZE], page[PAGE_SIZE - 1].name if len(page) > PAGE_SIZE else ""
+
+
+def _of_whom(values: list[dict[str, Any]] | None, search: str) -> list[dict[str, Any]] | None:
+    """Those of whose name has `search` in it."""
+    if values is None:
+        return None
+    wanted = search.lower()
+    return [one for one in values if wanted in str(one.get("principal", one.get("name"))).lower()]
 
 
 def _group(group: GroupInfo, dead_letter_count: int) -> dict[str, Any]:

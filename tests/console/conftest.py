@@ -1,5 +1,6 @@
 """A browser, and three nodes with messages, for the tests of the console."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -10,9 +11,11 @@ from typing import Final
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
-from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
+from hourwheel.client.access import Limits
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.console.scenes import HOUR_MS, WAIT_MS, Opened
+from tests.support.eventually import before_the_next_look
 
 expect.set_options(timeout=WAIT_MS)
 
@@ -21,6 +24,19 @@ VALUES: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"me
 
 EXPECTED: Final = ("Failed to load resource", "Cross-Origin-Opener-Policy header has been ignored")
 """Of a request that fails, for some tests the subject; and of a page that is not on loopback."""
+
+
+async def grant_alice(admin: AsyncAdmin) -> None:
+    """A user with a grant and a quota; as soon as the cluster follows the rules that know them."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await admin.put_user("alice", "of alice")
+                break
+            except (errors.Unavailable, errors.FailedPrecondition):
+                await before_the_next_look()
+    await admin.grant("alice", ["publish", "look"], "topic", "ord*")
+    await admin.put_quota("alice", Limits(messages_per_s=5_000))
 
 
 @pytest.fixture
@@ -51,6 +67,7 @@ async def filled(cluster: LocalCluster) -> LocalCluster:
     """With topics, scheduled messages, groups and dead letters."""
     async with AsyncAdmin(cluster.servers) as admin, AsyncProducer(cluster.servers) as producer:
         await admin.put_group("billing", attempts_max=1)
+        await grant_alice(admin)
         for topic, spans_ms in (
             ("orders", (HOUR_MS // 60, HOUR_MS, 24 * HOUR_MS)),
             ("reminders", (24 * HOUR_MS, 300 * 24 * HOUR_MS)),

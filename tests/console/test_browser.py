@@ -14,7 +14,10 @@ from node.tools.local_cluster.nodes import LocalCluster
 from tests.console.scenes import HOUR_MS, WAIT_MS, Opened, keep
 
 HOSTILE: Final = "<img src=x onerror=\"globalThis.hacked='yes'\"></pre><script>hacked=1</script>"
-PAGES: Final = ("cluster", "wheel/hour", "wheel/year", "topics", "groups", "messages?topic=orders")
+PAGES: Final = (
+    *("cluster", "wheel/hour", "wheel/year", "topics", "groups", "messages?topic=orders"),
+    "access",
+)
 CONTRAST_MIN: Final = 4.5
 READY: Final = {
     "cluster": "Make master",
@@ -23,6 +26,7 @@ READY: Final = {
     "topics": "reminders",
     "groups": "billing",
     "messages?topic=orders": "Cancel all of them",
+    "access": "Revoke",
 }
 """Words that are there when the page is."""
 

@@ -1,6 +1,7 @@
 """The console as a browser's program asks it: a token, our own Origin, JSON."""
 
 import asyncio
+import base64
 import http.client
 import json
 from typing import Any, Self
@@ -11,8 +12,13 @@ from node.console.gate import TOKEN_HEADER
 class ConsoleClient:
     """One console. Each request has a connection of its own."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, login: tuple[str, str] | None = None) -> None:
+        """`login`: a user's name and secret."""
         self.address = address
+        self._login = {}
+        if login is not None:
+            given = base64.b64encode(":".join(login).encode()).decode()
+            self._login = {"Authorization": f"Basic {given}"}
         self._token = ""
 
     async def open(self) -> Self:
@@ -47,7 +53,7 @@ class ConsoleClient:
     ) -> tuple[int, bytes, dict[str, str]]:
         connection = http.client.HTTPConnection(self.address, timeout=60)
         try:
-            connection.request(method, path, body, headers)
+            connection.request(method, path, body, {**self._login, **headers})
             answer = connection.getresponse()
             return answer.status, answer.read(), dict(answer.getheaders())
         finally:

@@ -2,6 +2,7 @@
 
 import { Refused, get, pollMs } from "./client.js";
 import { failure, h, loading, put } from "./dom.js";
+import { accessPage } from "./pages/access.js";
 import { clusterPage } from "./pages/cluster.js";
 import { groupsPage } from "./pages/groups.js";
 import { messagesPage } from "./pages/messages.js";
@@ -14,6 +15,7 @@ const PAGES = {
   topics: ["Topics", topicsPage],
   groups: ["Groups", groupsPage],
   messages: ["Messages", messagesPage],
+  access: ["Access", accessPage],
 };
 const HISTORY_MS = 600_000;
 const RETRY_MS_MAX = 15_000;

@@ -19,6 +19,7 @@ export function listing({ root, signal, look, question }, { name, title, lead, s
   const on = h("button", { type: "button" }, "Next");
   const pager = h("div", { class: "pager" }, back, on);
   let more = "";
+  let shown = "";
 
   input.addEventListener("input", () => {
     search = input.value.trim();
@@ -44,6 +45,10 @@ export function listing({ root, signal, look, question }, { name, title, lead, s
 
   async function refresh() {
     const found = await get(name, { search, after: pages.at(-1) }, signal);
+    // What is the same stays, with what has the focus in it.
+    const told = JSON.stringify([search, found]);
+    if (told === shown) return;
+    shown = told;
     more = found.more_after;
     put(words, `${number(found.total)} in all. ${lead}`);
     put(box, show(found, search));

@@ -3,6 +3,7 @@
 import { confirm, toast } from "../ask.js";
 import { get, post } from "../client.js";
 import { empty, failure, field, h, loading, put, table } from "../dom.js";
+import { sendable, text, words } from "../form.js";
 import { bytes, count, instant, number, relative } from "../format.js";
 
 const LOOK_MS = 400;
@@ -19,34 +20,12 @@ const STATES = {
   UNKNOWN: ["Not known", "bad"],
 };
 
-const PLAIN = { type: "text", autocomplete: "off", spellcheck: "false" };
-const text = (props) => h("input", { ...PLAIN, ...props });
 const chip = (value) => h("code", { class: "chip" }, value);
-const words = (value) => value.split(",").map((one) => one.trim()).filter(Boolean);
 
 function chips(title, values) {
   return values.length
     ? [h("dt", null, title), h("dd", null, values.map(chip))]
     : null;
-}
-
-/** Sends a form's content; shows what went wrong beside it. */
-function sendable(form, work) {
-  const note = h("p", { class: "form-error", role: "alert" });
-  form.append(note);
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const button = form.querySelector("button[type=submit]");
-    button.disabled = true;
-    note.textContent = "";
-    try {
-      await work();
-    } catch (error) {
-      note.textContent = error.message;
-    }
-    button.disabled = false;
-  });
-  return form;
 }
 
 export function messagesPage({ root, state, words: place, question, signal }) {

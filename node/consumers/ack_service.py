@@ -5,13 +5,16 @@ appends records that are quickly applied; other calls have their turns in betwee
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import ReceiptOutcome
@@ -19,6 +22,7 @@ from node.catalog.serving import ServingConsumers
 from node.consumers.rejections import REMEMBERED_MAX, Rejections
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
+from node.delivery.leases import Leases
 from node.delivery.resolve_rows import SelectedPositions, find_positions
 from storage.views.catalog_items import Group
 
@@ -54,27 +58,30 @@ class AckService:
     ) -> list[ReceiptOutcome]:
         """What became of each selection."""
         outcomes: list[ReceiptOutcome] = []
-        records = _Records()
+        records, in_place = _Records(), _InPlace(self._receiver.leases)
         proposed: list[tuple[int, NDArray[np.void], SelectedPositions]] = []
         rejected: list[int] = []
         is_ack = ending.is_ack
         keeps_place = group.is_ordered and not is_ack
         now_ms = self._now_ms()
-        for ordinal, one in enumerate(selections):
-            if ordinal and not ordinal % SELECTIONS_AT_ONCE:
-                await asyncio.sleep(0)
-            positions = self._find_positions(group, one)
-            outcomes.append(positions.outcome)
-            if positions.outcome == ReceiptOutcome.OK:
-                if is_ack:
-                    rows = positions.ack_rows()
-                else:
-                    rows = positions.nack_rows(group, now_ms, ending)
-                records.add(rows, is_ascending=is_ack and positions.picked is not None)
-                if ending.rejection:
-                    rejected += positions.sequences()
-                proposed.append((ordinal, rows, positions))
-        counts = await self._append(records.take())
+        with in_place.finding():
+            for ordinal, one in enumerate(selections):
+                if ordinal and not ordinal % SELECTIONS_AT_ONCE:
+                    await asyncio.sleep(0)
+                positions = self._find_positions(group, one)
+                outcomes.append(positions.outcome)
+                if positions.outcome == ReceiptOutcome.OK:
+                    if is_ack:
+                        rows = positions.ack_rows()
+                    else:
+                        rows = positions.nack_rows(group, now_ms, ending)
+                    if keeps_place:
+                        in_place.add(positions.lease_id, rows)
+                    records.add(rows, is_ascending=is_ack and positions.picked is not None)
+                    if ending.rejection:
+                        rejected += positions.sequences()
+                    proposed.append((ordinal, rows, positions))
+        counts = await self._append(records.take(), in_place)
         self.rejections.note(group.group_id, rejected[-REMEMBERED_MAX:], ending.rejection or "")
         at = 0
         for number, (ordinal, rows, positions) in enumerate(proposed, 1):
@@ -105,9 +112,8 @@ class AckService:
             self._stats.acknowledged += min(done, count)
         is_done = done == positions.position_count
         if group.is_ordered and not is_ack:
-            for first, end in positions.ranges:
-                leases.give_up(positions.lease_id, first, end)
-        elif is_done and positions.is_whole:
+            return is_done  # see `_InPlace`
+        if is_done and positions.is_whole:
             leases.end(positions.lease_id)
         elif group.in_flight_max:
             window = self._mastership.shard.views.acks.get(*positions.group_queue)
@@ -116,10 +122,33 @@ class AckService:
             leases.note_resolved(positions.lease_id, count, positions.position_count)
         return is_done
 
-    async def _append(self, records: list[NDArray[np.void]]) -> list[int]:
+    async def _append(self, records: list[NDArray[np.void]], in_place: "_InPlace") -> list[int]:
         """How many positions each row has resolved; where it raises, some may be resolved."""
-        proposed = [self._propose(rows) for rows in records]
-        return list(chain.from_iterable(await asyncio.gather(*proposed)))
+        if not in_place:
+            proposed = [self._propose(rows) for rows in records]
+            return list(chain.from_iterable(await asyncio.gather(*proposed)))
+        proposed = [self._propose_one(rows) for rows in records]
+        for rows, future in zip(records, proposed, strict=True):
+            future.add_done_callback(partial(self._settle, in_place, rows))
+        # The records stay on their way where the caller goes away.
+        counts = await asyncio.shield(asyncio.gather(*proposed))
+        return list(chain.from_iterable(counts))
+
+    def _propose_one(self, rows: NDArray[np.void]) -> "asyncio.Future[Sequence[int]]":
+        """As `propose_resolve`; where it is refused the future fails, as it may later."""
+        try:
+            return self._propose(rows)
+        except errors.HourwheelError as refusal:
+            refused: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
+            refused.set_exception(refusal)
+            return refused
+
+    def _settle(
+        self, in_place: "_InPlace", rows: NDArray[np.void], done: "asyncio.Future[Sequence[int]]"
+    ) -> None:
+        """A record is applied, or was refused."""
+        in_place.settle(rows, is_lost=done.cancelled() or done.exception() is not None)
+        self._rearm()
 
     def change_invisible(
         self, group: Group, selections: Sequence[Selection], invisible_ms: int
@@ -140,16 +169,72 @@ class AckService:
             return ReceiptOutcome.STALE
         if one.receipt.first_position != lease.first:
             return ReceiptOutcome.INVALID
-        held = [
-            (first, end)
-            for first, end in positions.ranges
-            if any(part.first < end and first < part.end for part in lease.parts)
-        ]
+        held = [one for one in positions.ranges if lease.parts_in(*one)]
         if not held:
             return ReceiptOutcome.STALE  # these messages have been given to others by now
         for first, end in held:
             leases.change(lease, first, end, until_ms)
         return ReceiptOutcome.OK
+
+
+class _InPlace:
+    """What an ordered group gives back, while the records that say so are on their way.
+
+    The leases hold it until these are applied, and nothing else may end them. Neither the clock nor
+    the same call once more: each record would count a failure, and the second one would take the
+    message from whoever has got it after the first.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._holders: dict[tuple[int, int], int] = {}
+        """(topic_queue, position) -> the lease that holds it."""
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._holders)
+
+    @contextmanager
+    def finding(self) -> Iterator[None]:
+        """What was added inside is held as before, if an error ends that."""
+        try:
+            yield
+        except BaseException:
+            self._note(self._holders, is_ending=False)
+            raise
+
+    def add(self, lease_id: int, rows: NDArray[np.void]) -> None:
+        """These rows of RESOLVE give back what a lease holds."""
+        places = _held_places(rows)
+        self._holders.update(dict.fromkeys(places, lease_id))
+        self._note(places, is_ending=True)
+
+    def settle(self, rows: NDArray[np.void], *, is_lost: bool) -> None:
+        """A record is applied: leases hold no more what it gives back. `is_lost`: they do."""
+        if is_lost:
+            self._note(_held_places(rows), is_ending=False)
+            return
+        for lease_id, ranges in self._by_lease(_held_places(rows)):
+            self._leases.give_up(lease_id, ranges)
+
+    def _note(self, places: Iterable[tuple[int, int]], *, is_ending: bool) -> None:
+        for lease_id, ranges in self._by_lease(places):
+            self._leases.note_ending(lease_id, ranges, is_ending=is_ending)
+
+    def _by_lease(
+        self, places: Iterable[tuple[int, int]]
+    ) -> Iterable[tuple[int, list[tuple[int, int]]]]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for topic_queue, position in places:
+            holder = self._holders[topic_queue, position]
+            found.setdefault(holder, []).append((position, position + 1))
+        return found.items()
+
+
+def _held_places(rows: NDArray[np.void]) -> list[tuple[int, int]]:
+    """(topic_queue, position) of each row that gives something back in its place."""
+    held = rows[rows["outcome"] == Outcome.HELD]
+    return list(zip(held["topic_queue"].tolist(), held["first_position"].tolist(), strict=True))
 
 
 class _Records:

@@ -107,7 +107,10 @@ class Housekeeping:
     def _resolve(
         self, given: list[tuple[GroupQueue, Part]], rows: NDArray[np.void], now_ms: int
     ) -> "asyncio.Future[list[int]]":
-        """Propose what resolves some parts, and hold them until that is done, or for a while.
+        """Propose what resolves some parts, and hold them until that is done, or was refused.
+
+        However long it takes: an ordered group would count another failure if they ended again.
+        Where it was refused they end again after a while.
 
         What is proposed when a mastership ends may never be in the log. The next master learns
         what is leased; it would take anything else for finished, and never deliver it again.
@@ -115,13 +118,18 @@ class Housekeeping:
         leases = self._receiver.leases
         again_ms = now_ms + _TRY_AGAIN_MS
         held_again = [
-            leases.hold(group_queue, part.first, part.end, again_ms, part.messages)
+            leases.hold(
+                *(group_queue, part.first, part.end, again_ms, part.messages), is_ending=True
+            )
             for group_queue, part in given
         ]
 
         def end(done: "asyncio.Future[list[int]]") -> None:
-            if not done.cancelled() and done.exception() is None:
-                for lease in held_again:
+            is_lost = done.cancelled() or done.exception() is not None
+            for lease in held_again:
+                if is_lost:
+                    leases.note_ending(lease.lease_id, [(lease.first, lease.end)], is_ending=False)
+                else:
                     leases.end(lease.lease_id)
             self._rearm()
 

@@ -11,7 +11,7 @@ between.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -30,7 +30,8 @@ class Leases:
     """All message leases of one mastership.
 
     Invariants: the leases of a group and queue are disjoint and have been delivered; `_ends` has an
-    entry (until, id) for every lease, and stale ones for leases that changed or ended.
+    entry (next end, id) for every lease that has one, and stale ones for leases that changed or
+    ended.
     """
 
     def __init__(self) -> None:
@@ -212,12 +213,14 @@ class Leases:
         end: int,
         until_ms: int,
         messages: Sequence[int] | None = None,
+        *,
+        is_ending: bool = False,
     ) -> Lease:
         """Hold [first, end), which was delivered or skipped before and is in no lease, until then.
 
-        `messages`: see `Part`.
+        `messages`, `is_ending`: see `Part`.
         """
-        parts = [Part(first, end, until_ms)]
+        parts = [Part(first, end, until_ms, is_ending=is_ending)]
         if messages is not None:
             return self._add_sparse(group_queue, (first, end), parts, np.array(messages, np.int64))
         self._last_id += 1
@@ -233,8 +236,13 @@ class Leases:
         progress.gap_count += lease.gap_count
         group_id = lease.group_queue.group_id
         self._held[group_id] = self._held.get(group_id, 0) + lease.left_count
-        heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
+        self._note_end(lease)
         return lease
+
+    def _note_end(self, lease: Lease) -> None:
+        next_ms = lease.next_end_ms
+        if next_ms is not None:
+            heapq.heappush(self._ends, (next_ms, lease.lease_id))
 
     def skip_to(self, group_queue: GroupQueue, position: int) -> None:
         """Deliver nothing below `position` in this mastership."""
@@ -320,24 +328,20 @@ class Leases:
         """What stands in [first, end) was given back and keeps its place."""
         self._progress_of(group_queue).delivered.reopen(first, end)
 
-    def give_up(self, lease_id: int, first: int, end: int) -> None:
-        """The lease holds nothing in [first, end) any more, if it lasts at all."""
+    def give_up(self, lease_id: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """The lease holds nothing in these [first, end) any more, if it lasts at all."""
         lease = self._by_id.get(lease_id)
         if lease is None:
             return
-        parts: list[Part] = []
-        for part in lease.parts:
-            low, high = max(part.first, first), min(part.end, end)
-            if low >= high:
-                parts.append(part)
-                continue
-            count = lease.count_messages(low, high)
-            self._let_go(lease, count, high - low - count)
-            cut = (Part(part.first, low, part.until_ms), Part(high, part.end, part.until_ms))
-            parts += [one for one in cut if one.first < one.end]
-        lease.parts = parts
-        if parts:
-            heapq.heappush(self._ends, (lease.until_ms, lease_id))
+
+        def let_go(part: Part) -> None:
+            count = lease.count_messages(part.first, part.end)
+            self._let_go(lease, count, part.end - part.first - count)
+
+        for first, end in ranges:
+            lease.change(first, end, let_go)
+        if lease.parts:
+            self._note_end(lease)
         else:
             self.end(lease_id)
 
@@ -352,21 +356,21 @@ class Leases:
         return self._former.get((epoch, lease_id))
 
     def change(self, lease: Lease, first: int, end: int, until_ms: int) -> None:
-        """Let what is left of [first, end) end at another time."""
-        parts: list[Part] = []
-        for part in lease.parts:
-            low, high = max(part.first, first), min(part.end, end)
-            if low >= high:
-                parts.append(part)
-                continue
-            cut = (
-                Part(part.first, low, part.until_ms),
-                Part(low, high, until_ms),
-                Part(high, part.end, part.until_ms),
-            )
-            parts += [one for one in cut if one.first < one.end]
-        lease.parts = parts
-        heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
+        """Let what is left of [first, end) end at another time, but for what is ending."""
+        lease.change(
+            first, end, lambda part: part if part.is_ending else part._replace(until_ms=until_ms)
+        )
+        self._note_end(lease)
+
+    def note_ending(
+        self, lease_id: int, ranges: Iterable[tuple[int, int]], *, is_ending: bool
+    ) -> None:
+        """What ends these [first, end) of a lease is on its way into the log; or is so no more."""
+        lease = self._by_id.get(lease_id)
+        if lease is not None:
+            for first, end in ranges:
+                lease.change(first, end, lambda part: part._replace(is_ending=is_ending))
+            self._note_end(lease)
 
     def note_resolved(self, lease_id: int, count: int, position_count: int) -> None:
         """So many of its messages are resolved, and positions with them; others are not."""
@@ -418,7 +422,7 @@ class Leases:
         while self._ends:
             until_ms, lease_id = self._ends[0]
             lease = self._by_id.get(lease_id)
-            if lease is not None and lease.until_ms == until_ms:
+            if lease is not None and lease.next_end_ms == until_ms:
                 return until_ms
             heapq.heappop(self._ends)
         return None
@@ -443,7 +447,7 @@ class Leases:
             lease = self._by_id[heapq.heappop(self._ends)[1]]
             parts, lease.parts = lease.parts, []
             for part in parts:
-                if part.until_ms > now_ms or left <= 0:
+                if part.is_ending or part.until_ms > now_ms or left <= 0:
                     lease.parts.append(part)
                     continue
                 over, rest = lease.cut(part, left)
@@ -454,7 +458,7 @@ class Leases:
                 left -= count
                 self._let_go(lease, count, over.end - over.first - count)
             if lease.parts:
-                heapq.heappush(self._ends, (lease.until_ms, lease.lease_id))
+                self._note_end(lease)
             else:
                 self.end(lease.lease_id)
         return ended

@@ -11,9 +11,11 @@ So an acknowledgement of all of them is one range, which resolves what the filte
 between them, too. A lease that `keeps_gaps` finishes its messages' own positions and nothing else.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -36,6 +38,8 @@ class Part(NamedTuple):
     until_ms: int
     messages: tuple[int, ...] | None = None
     """Positions of the messages in it, ascending; None: all of them."""
+    is_ending: bool = False
+    """What ends it is on its way into the log: until it is there, nothing else may end it."""
 
 
 class PollMark(NamedTuple):
@@ -47,6 +51,10 @@ class PollMark(NamedTuple):
     number: int
     at_ms: int
     """When it was answered, or when this mastership learned of it."""
+
+
+_FIRST_OF: Final = attrgetter("first")
+_END_OF: Final = attrgetter("end")
 
 
 @dataclass(slots=True)
@@ -81,8 +89,14 @@ class Lease:
 
     @property
     def until_ms(self) -> int:
-        """When the first part ends."""
-        return min(part.until_ms for part in self.parts)
+        """When the first part ends; 0 where none is left."""
+        return min((part.until_ms for part in self.parts), default=0)
+
+    @property
+    def next_end_ms(self) -> int | None:
+        """When the first part is to be ended; None where the end of each is on its way."""
+        times = (part.until_ms for part in self.parts if not part.is_ending)
+        return min(times, default=None)
 
     @property
     def is_whole(self) -> bool:
@@ -114,15 +128,27 @@ class Lease:
         return found
 
     def holds_all(self, low: int, high: int) -> bool:
-        """Whether the messages [low, high), as far as it ever had them, are still in its parts."""
+        """Whether the messages [low, high), as far as it ever had them, are still in its parts.
+
+        Not those whose end is on its way.
+        """
         runs = self.message_runs(low, min(high, self.count)).tolist()
-        held: Iterable[int] = (
-            max(0, min(part.end, end) - max(part.first, first))
+        held: int = sum(
+            min(part.end, end) - max(part.first, first)
             for first, end in runs
-            for part in self.parts
+            for part in self.parts_in(first, end)
+            if not part.is_ending
         )
         count: int = sum(end - first for first, end in runs)
-        return sum(held) == count
+        return held == count
+
+    def parts_in(self, first: int, end: int) -> list[Part]:
+        """The parts that reach into [first, end)."""
+        return self.parts[self._parts_between(first, end)]
+
+    def _parts_between(self, first: int, end: int) -> slice:
+        low = bisect_right(self.parts, first, key=_END_OF)
+        return slice(low, bisect_left(self.parts, end, low, key=_FIRST_OF))
 
     def count_messages(self, first: int, end: int) -> int:
         """How many messages stand in [first, end), which is within the lease."""
@@ -145,6 +171,21 @@ class Lease:
                 runs = runs_of(self.positions[low:high])
                 left += int(window.count_unresolved_each(runs[:, 0], runs[:, 1]).sum())
         return left
+
+    def change(self, first: int, end: int, change: Callable[[Part], Part | None]) -> None:
+        """Put what `change` makes of it in the place of what is left of [first, end).
+
+        None: nothing is left of it.
+        """
+        if first >= end:
+            return
+        where, parts = self._parts_between(first, end), list[Part]()
+        for part in self.parts[where]:
+            low, high = max(part.first, first), min(part.end, end)
+            inner = change(part._replace(first=low, end=high))
+            cut = part._replace(end=low), inner, part._replace(first=high)
+            parts += [one for one in cut if one is not None and one.first < one.end]
+        self.parts[where] = parts
 
     def cut(self, part: Part, count_max: int) -> tuple[Part, Part | None]:
         """A part behind its first `count_max` picked messages: (them, the rest, if any).

@@ -81,9 +81,12 @@ class OrderedQueues:
         kept, window = self._kept.get(group_queue), self._window(group_queue)
         is_watching = kept is not None and kept.lines.changes is window.changes
         if kept is not None and is_watching and kept.expression is expression:
+            given_back: dict[int, list[tuple[int, int]]] = {}
             for position, lease_id in kept.lines.take_changes(window, queue.start_position):
-                self._leases.give_up(lease_id, position, position + 1)
+                given_back.setdefault(lease_id, []).append((position, position + 1))
                 self._leases.deliver_again(group_queue, position, position + 1)
+            for lease_id, ranges in given_back.items():
+                self._leases.give_up(lease_id, ranges)
             if not kept.lines.is_over:
                 return kept.lines
         return self._begin(group_queue, window, queue, expression)

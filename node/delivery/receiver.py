@@ -494,9 +494,7 @@ class Receiver:
         Whole: it holds all of its messages, and none is resolved, trimmed, or damaged.
         """
         lease = self.leases.get(lease_id)
-        if lease is None or sum(lease.count_messages(*part[:2]) for part in lease.parts) < max(
-            1, lease.count
-        ):
+        if lease is None or not lease.holds_all(0, lease.count):
             return None
         queue = self._views.queues.get(lease.group_queue.topic_queue)
         window = self._views.acks.get(*lease.group_queue)

@@ -1,6 +1,8 @@
 """Ordered groups on a real engine: what one consumer has, the others of its key wait for."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,13 +10,16 @@ from hourwheel import errors
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import topic_queue
 from node.contracts.broker import Delivery, GroupSettings
 from node.contracts.dead_letters import DeadLetterQuery
+from node.contracts.ending import Ending
 from node.contracts.group_positions import UnblockAction, Unblocking
 from node.delivery import ordered
 from node.shard.views import ORDER_LEVEL
 from storage.views.catalog_items import GroupOrder
 from tests.support.engine_world import EngineWorld, let_others_run, within
+from tests.support.eventually import until
 
 
 async def make(world: EngineWorld, order: GroupOrder, attempts_max: int = 2) -> None:
@@ -34,6 +39,20 @@ async def publish(world: EngineWorld, *keys: str) -> None:
         key_hashes=[meta.key_hash for meta in metas],
     )
     await within(world.engine.publish_batch("orders", RecordBatch(raw)))
+
+
+async def drained(world: EngineWorld) -> None:
+    """All that was proposed is applied, and was answered."""
+    await within(world.engine.group_commit.drain())
+    await let_others_run()
+
+
+def failures(world: EngineWorld) -> list[int]:
+    """How often each message failed that keeps its place, by the log."""
+    views = world.engine.shard.views
+    number = topic_queue(views.catalog.get_topic("orders").topic_id, 0)
+    held = views.acks.get(views.catalog.get_group("billing").group_id, number).held
+    return [one.failure_count for _, one in sorted(held.items())]
 
 
 def bodies(delivery: Delivery | None) -> list[str]:
@@ -77,6 +96,130 @@ async def test_a_message_given_back_alone_is_fenced_and_comes_again_by_itself(
         again = await waiting
         assert (bodies(again), again.units["attempt"].tolist()) == (["a0"], [2])
         assert await world.ack(world.select(first, 1, 1)) == [ReceiptOutcome.OK], "the other lasts"
+
+
+async def test_a_failure_counts_once_when_the_lease_ends_while_the_nack_is_on_its_way(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a")
+        first = await world.leased(invisible_ms=1_000)
+        async with world.engine.group_commit.turn:  # nothing is written meanwhile
+            nack = asyncio.ensure_future(world.nack(world.select(first), delay_ms=0))
+            await let_others_run()
+            world.advance(1_000)
+            await let_others_run()
+            assert await world.receive() is None
+        assert await nack == [ReceiptOutcome.OK]
+        again = await world.leased()
+        await drained(world)
+        assert again.units["attempt"].tolist() == [2]
+        assert await world.ack(world.select(again)) == [ReceiptOutcome.OK]
+
+
+async def test_a_failure_counts_once_when_the_end_of_a_lease_is_long_on_its_way(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a")
+        await world.leased(invisible_ms=1_000)
+        async with world.engine.group_commit.turn:
+            world.advance(1_000)
+            await until(lambda: world.engine.stats.lease_expirations == 1)
+            for _ in range(4):
+                world.advance(1_000)
+                await let_others_run()
+        await drained(world)
+        again = await world.leased()
+        assert again.units["attempt"].tolist() == [2]
+        assert await world.ack(world.select(again)) == [ReceiptOutcome.OK]
+
+
+async def test_a_failure_counts_once_when_the_nack_comes_twice(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a")
+        first = await world.leased()
+        one = world.select(first)
+        async with world.engine.group_commit.turn:
+            nacks = [asyncio.ensure_future(world.nack(one, one, delay_ms=0)) for _ in range(2)]
+            await let_others_run()
+            late = asyncio.ensure_future(world.ack(one))
+            await let_others_run()
+        ok, stale = ReceiptOutcome.OK, ReceiptOutcome.STALE
+        assert [await nack for nack in nacks] == [[ok, stale], [stale, stale]]
+        assert await late == [stale]
+        again = await world.leased()
+        assert again.units["attempt"].tolist() == [2]
+
+
+async def test_a_lease_lasts_when_there_was_no_room_for_what_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a", "b", "c")
+        first = await world.leased(invisible_ms=2_000)
+        mastership = world.mastership
+        resolve = mastership.resolve
+
+        def full(rows: Any, now_ms: int, token: Any) -> None:
+            token.answer(None, errors.DiskFull("no room"))
+
+        monkeypatch.setattr(mastership, "resolve", full)
+        with pytest.raises(errors.DiskFull):
+            await world.nack(world.select(first), delay_ms=0)
+        monkeypatch.setattr(mastership, "resolve", resolve)
+        assert await world.nack(world.select(first, 0, 1)) == [ReceiptOutcome.OK]
+        assert await world.ack(world.select(first, 1, 1)) == [ReceiptOutcome.OK]
+        world.advance(2_000)
+        await until(lambda: failures(world) == [1, 1])
+        world.advance(500)
+        again = await world.leased()
+        assert bodies(again) == ["a0", "c2"]
+        assert again.units["attempt"].tolist() == [2, 2]
+
+
+async def test_a_nack_that_the_node_may_not_take_now_changes_nothing(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a")
+        first = await world.leased()
+        world.monotonic_ms = float("inf")  # no mastership lasts for so long
+        with pytest.raises(errors.NotMaster):
+            await within(
+                world.service.resolve("billing", [world.select(first)], Ending(retry_delay_ms=0))
+            )
+        world.monotonic_ms = 0.0
+        assert await world.ack(world.select(first)) == [ReceiptOutcome.OK]
+
+
+@pytest.mark.parametrize("turns", [1, 100], ids=["while it is read", "with records on their way"])
+async def test_a_failure_counts_once_when_who_gave_back_goes_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    monkeypatch.setattr("node.consumers.ack_service.SELECTIONS_AT_ONCE", 1)
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a", "b")
+        first = await world.leased(invisible_ms=1_000)
+        chosen = world.select(first, 0, 1), world.select(first, 1, 1)
+        async with world.engine.group_commit.turn:
+            nack = asyncio.ensure_future(world.nack(*chosen, delay_ms=0))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            nack.cancel()
+            await let_others_run()
+            world.advance(1_000)
+            await let_others_run()
+        await until(lambda: len(failures(world)) == 2)
+        await drained(world)
+        world.advance(500)
+        again = await world.leased()
+        assert again.units["attempt"].tolist() == [2, 2]
+        assert await world.ack(world.select(again)) == [ReceiptOutcome.OK]
 
 
 async def test_leases_of_a_former_mastership_are_over(tmp_path: Path) -> None:

@@ -146,6 +146,33 @@ def test_take_ended_cuts_a_large_lease_of_picked_messages() -> None:
     assert leases.count_unresolved(HELD, window, (0, 100), 0) == (100, 0), "given back soon"
 
 
+def test_what_is_ending_ends_by_no_clock_until_its_end_was_refused() -> None:
+    leases = Leases()
+    lease = leases.grant(HELD, 0, 9, 100)
+    leases.note_ending(lease.lease_id, [(2, 4), (6, 9)], is_ending=True)
+    leases.change(lease, 0, 9, 200)
+    assert (lease.holds_all(4, 6), lease.holds_all(3, 6)) == (True, False)
+    assert len(leases.positions_of(HELD)) == 9, "it is leased"
+    assert leases.next_end_ms() == 200
+    ended = [(HELD, Part(0, 2, 200)), (HELD, Part(4, 6, 200))]
+    assert leases.take_ended(1_000, 10) == ended
+    assert (leases.count, leases.next_end_ms()) == (1, None)
+    leases.give_up(lease.lease_id, [(2, 4)])
+    leases.note_ending(lease.lease_id, [(6, 9)], is_ending=False)
+    assert leases.next_end_ms() == 100
+    assert leases.take_ended(100, 10) == [(HELD, Part(6, 9, 100))]
+    assert leases.count == 0
+
+
+def test_what_is_held_with_an_end_on_its_way_has_none_by_the_clock() -> None:
+    leases = Leases()
+    lease = leases.hold(HELD, 2, 4, 900, is_ending=True)
+    assert (leases.next_end_ms(), leases.take_ended(1_000, 10)) == (None, [])
+    leases.note_ending(lease.lease_id, [(2, 4)], is_ending=False)
+    assert leases.next_end_ms() == 900
+    leases.note_ending(99, [(2, 4)], is_ending=True)  # over by now
+
+
 def test_old_ends_count_no_more_when_a_lease_was_prolonged_or_ended() -> None:
     leases = Leases()
     prolonged = leases.grant(HELD, 0, 5, 100)

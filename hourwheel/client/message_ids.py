@@ -1,5 +1,6 @@
 """The ids of published messages: one numpy array that looks like a sequence of `MessageId`s."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self, overload
 
@@ -45,11 +46,10 @@ class Deduped(NamedTuple):
 
     def of_part(self, first: int, count: int) -> dict[int, tuple[DedupOutcome, MessageId]]:
         """Of messages [first, first + count), by ordinal from there on."""
-        rows = zip(self.ordinals, self.outcomes, self.pending, strict=True)
+        low, high = (bisect_left(self.ordinals, at) for at in (first, first + count))
         return {
-            ordinal - first: (DedupOutcome(outcome), other)
-            for ordinal, outcome, other in rows
-            if first <= ordinal < first + count
+            self.ordinals[at] - first: (DedupOutcome(self.outcomes[at]), self.pending[at])
+            for at in range(low, high)
         }
 
 

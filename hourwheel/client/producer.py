@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from hourwheel.client.batch_builder import Columns, Draft
 from hourwheel.client.changes import cancellation, rescheduling, uniqueness
 from hourwheel.client.message import Message
 from hourwheel.client.message_ids import DedupAnswer, PublishedIds
-from hourwheel.client.sender import PublishPump, PumpSettings
+from hourwheel.client.sender import PublishPump, PumpSettings, Wanted
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.instants import INSTANT_MS_MIN, check_count, check_instant, wait_of_ms
 from hourwheel.outcomes import CancelOutcome
@@ -132,10 +132,13 @@ class AsyncProducer:
 
     async def publish_soon(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
         """As `publish`, but waits only for room in the buffer: await the result for the id."""
+        return await self._add_one(topic, message, Wanted.ID)
+
+    async def _add_one(self, topic: str, message: Message, wanted: Wanted) -> "asyncio.Future[Any]":
         draft = batch_builder.draft_one(message)
         if message.due_ms is not None:
             check_instant(message.due_ms, self._due_ms_min)
-        return await self._pump.add(topic, draft, is_single=True)
+        return await self._pump.add(topic, draft, wanted)
 
     async def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:
         """Publish n messages; returns their ids, in order, when all are durable.
@@ -180,7 +183,10 @@ class AsyncProducer:
 
         Raises as `publish`; `TooManyDedupKeys` where as many are pending as a shard keeps.
         """
-        return await uniqueness.publish_unique(self, topic, message)
+        if not message.dedup_key:
+            raise errors.InvalidArgument("a dedup_key is needed")
+        answer: DedupAnswer = await (await self._add_one(topic, message, Wanted.ANSWER))
+        return answer
 
     async def debounce(self, topic: str, key: str, message: Message) -> DedupAnswer:
         """Publish a message that takes the place of the pending one with the same dedup key.
@@ -317,7 +323,7 @@ class AsyncProducer:
             draft, messages_max=settings.batch_messages, bytes_max=settings.batch_bytes
         )
         for piece in pieces:
-            futures.append(await self._pump.add(topic, piece, is_single=False))
+            futures.append(await self._pump.add(topic, piece, Wanted.IDS))
 
 
 @contextmanager

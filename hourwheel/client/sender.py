@@ -10,6 +10,7 @@ import asyncio
 import copy
 import secrets
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -80,17 +81,29 @@ class TopicGenes:
             del self._specs[next(iter(self._specs))]
 
 
+class Wanted(Enum):
+    """What is wanted to be known of a draft that was published."""
+
+    IDS = auto()
+    """`PublishedIds` of its messages."""
+    ID = auto()
+    """`MessageId` of its only message, or of the one that is pending in its place."""
+    ANSWER = auto()
+    """`DedupAnswer` of its only message."""
+
+
 @dataclass(slots=True, eq=False)
 class _Ticket:
     """Who waits for a draft's ids."""
 
     future: "asyncio.Future[Any]"
-    is_single: bool
-    """It waits for one `MessageId`, else for `PublishedIds`."""
+    wanted: Wanted
 
-    def settle_keyed(self, answer: DedupAnswer) -> None:
-        """Of one message with a dedup key: the id of the message that is pending now."""
-        if answer.outcome is DedupOutcome.REJECTED:
+    def settle_one(self, answer: DedupAnswer) -> None:
+        """Tell what became of the only message."""
+        if self.wanted is Wanted.ANSWER:
+            self.future.set_result(answer)
+        elif answer.outcome is DedupOutcome.REJECTED:
             self.future.set_exception(already_pending(answer.message_id))
         else:
             self.future.set_result(answer.message_id)
@@ -152,13 +165,13 @@ class PublishPump:
         self._tls_failed: errors.TlsFailed | None = None
         """Why it was in vain."""
 
-    async def add(self, topic: str, draft: Draft, *, is_single: bool) -> "asyncio.Future[Any]":
-        """Take a draft in when there is room for it; the result will be its ids.
+    async def add(self, topic: str, draft: Draft, wanted: Wanted) -> "asyncio.Future[Any]":
+        """Take a draft in when there is room for it; the result will be what is wanted.
 
         Args:
             topic: topic.
             draft: a draft that fits into a batch.
-            is_single: give one `MessageId`, else `PublishedIds`.
+            wanted: what to give.
 
         Raises:
             InvalidTopic: the topic is no text.
@@ -173,7 +186,7 @@ class PublishPump:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         now_ms = self._clock.monotonic_ms()
-        self._accumulator.add(topic, draft, _Ticket(future, is_single), now_ms)
+        self._accumulator.add(topic, draft, _Ticket(future, wanted), now_ms)
         if self._task is None:
             self._task = loop.create_task(self._run(), name="hourwheel-producer")
             self._task.add_done_callback(self._on_task_done)
@@ -477,14 +490,11 @@ class PublishPump:
         shard, epoch, start_ms = published.shard, published.epoch, 0
         if draft.is_relative:
             start_ms = published.store_ms
-        if ticket.is_single:
+        if ticket.wanted is not Wanted.IDS:
             due_ms = int(draft.times_ms[0]) + start_ms
             message_id = MessageId(shard, epoch, sequence, due_ms)
-            if draft.dedup is None:
-                ticket.future.set_result(message_id)
-            else:
-                found = published.deduped.of_part(sequence - published.base_sequence, 1)
-                ticket.settle_keyed(answer_of(message_id, found.get(0)))
+            found = published.deduped.of_part(sequence - published.base_sequence, 1)
+            ticket.settle_one(answer_of(message_id, found.get(0)))
         else:
             ids = PublishedIds.of_batch(shard, epoch, sequence, draft.times_ms + start_ms)
             if draft.dedup is not None:

@@ -1,32 +1,26 @@
-"""One pending message of a topic and a dedup key: publishing with one, and debouncing."""
+"""Debouncing: one pending message of a topic and a dedup key, of which the last one counts."""
 
 from typing import Protocol
 
 from hourwheel import errors
 from hourwheel.client.message import Message
-from hourwheel.client.message_ids import DedupAnswer, PublishedIds
-from hourwheel.outcomes import DedupOutcome, IfPending
+from hourwheel.client.message_ids import DedupAnswer
+from hourwheel.outcomes import IfPending
 
 
-class PublishesLists(Protocol):
+class PublishesUnique(Protocol):
     """An asyncio producer."""
 
-    async def publish_many(self, topic: str, messages: list[Message]) -> PublishedIds:
-        """See `AsyncProducer.publish_many`."""
+    async def publish_unique(self, topic: str, message: Message) -> DedupAnswer:
+        """See `AsyncProducer.publish_unique`."""
         ...
 
 
-async def publish_unique(producer: PublishesLists, topic: str, message: Message) -> DedupAnswer:
-    """See `AsyncProducer.publish_unique`."""
-    if not message.dedup_key:
-        raise errors.InvalidArgument("a dedup_key is needed")
-    ids = await producer.publish_many(topic, [message])
-    return ids.deduped.get(0) or DedupAnswer(DedupOutcome.PUBLISHED, ids[0])
-
-
-async def debounce(producer: PublishesLists, topic: str, key: str, message: Message) -> DedupAnswer:
+async def debounce(
+    producer: PublishesUnique, topic: str, key: str, message: Message
+) -> DedupAnswer:
     """See `AsyncProducer.debounce`."""
     if message.dedup_key not in {"", key} or message.if_pending not in {None, IfPending.REPLACE}:
         raise errors.InvalidArgument("the message says something else about its dedup key")
     message.dedup_key, message.if_pending = key, IfPending.REPLACE
-    return await publish_unique(producer, topic, message)
+    return await producer.publish_unique(topic, message)

@@ -8,7 +8,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns, Draft
-from hourwheel.client.sender import PublishPump, PumpSettings
+from hourwheel.client.sender import PublishPump, PumpSettings, Wanted
 from hourwheel.transport.channel import Channel
 from tests.support.eventually import until
 from tests.support.fake_node import FakeNode
@@ -35,7 +35,7 @@ async def test_add_when_closed(channel: Channel) -> None:
     pump = pump_of(channel)
     pump.refuse_new()
     with pytest.raises(errors.Cancelled):
-        _ = await pump.add("t", draft(), is_single=True)
+        _ = await pump.add("t", draft(), Wanted.ID)
     await pump.flush()
     await pump.close()
 
@@ -44,8 +44,8 @@ async def test_add_when_closed(channel: Channel) -> None:
 async def test_add_when_the_topic_is_no_text(node: FakeNode, channel: Channel, topic: Any) -> None:
     pump = pump_of(channel)
     with pytest.raises(errors.InvalidTopic):
-        _ = await pump.add(topic, draft(), is_single=True)
-    await (await pump.add("t", draft(b"good"), is_single=True))  # it has done no harm to others
+        _ = await pump.add(topic, draft(), Wanted.ID)
+    await (await pump.add("t", draft(b"good"), Wanted.ID))  # it has done no harm to others
     assert [one.body for one in node.messages] == [b"good"]
     await pump.close()
 
@@ -58,11 +58,11 @@ async def test_add_when_a_bug_of_ours_strikes(
 
     monkeypatch.setattr(batch_builder, "build", broken)
     pump = pump_of(channel, batch_messages=1)
-    futures = [await pump.add("t", draft(), is_single=True) for _ in range(3)]
+    futures = [await pump.add("t", draft(), Wanted.ID) for _ in range(3)]
     await asyncio.wait(futures)
     assert {type(future.exception()) for future in futures} == {errors.Internal}
     with pytest.raises(errors.Cancelled):
-        _ = await pump.add("t", draft(), is_single=True)
+        _ = await pump.add("t", draft(), Wanted.ID)
     await pump.close()
 
 
@@ -77,9 +77,9 @@ async def test_producer_goes_on_when_there_was_no_token_once(node: FakeNode) -> 
         pump = pump_of(channel)
         tokens.clear()
         with pytest.raises(errors.Unauthenticated):
-            await (await pump.add("t", draft(b"never left"), is_single=True))
+            await (await pump.add("t", draft(b"never left"), Wanted.ID))
         tokens.append("another")
-        await (await pump.add("t", draft(b"y"), is_single=True))
+        await (await pump.add("t", draft(b"y"), Wanted.ID))
         await pump.close()
     assert [one.body for one in node.messages] == [b"y"]
 
@@ -92,7 +92,7 @@ async def test_flush_when_nothing_was_added(channel: Channel) -> None:
 
 async def test_flush_when_messages_linger(node: FakeNode, channel: Channel) -> None:
     pump = pump_of(channel, linger_ms=3_600_000.0)
-    future = await pump.add("t", draft(), is_single=True)
+    future = await pump.add("t", draft(), Wanted.ID)
     await asyncio.gather(pump.flush(), pump.flush())
     assert (await future).sequence == 0
     await pump.close()
@@ -100,7 +100,7 @@ async def test_flush_when_messages_linger(node: FakeNode, channel: Channel) -> N
 
 async def test_linger_when_it_is_over(node: FakeNode, channel: Channel) -> None:
     pump = pump_of(channel, linger_ms=1.0)
-    futures = [await pump.add("t", draft(b"%d" % n), is_single=True) for n in range(3)]
+    futures = [await pump.add("t", draft(b"%d" % n), Wanted.ID) for n in range(3)]
     await asyncio.gather(*futures)
     assert len(node.calls["PublishStream"]) == 1
     await pump.close()
@@ -112,7 +112,7 @@ async def test_batches_are_sent_again_when_grpc_itself_ends_the_stream(
     """As it does when a node leaves the cluster and its connection is closed."""
     pump = pump_of(channel, batch_messages=1)
     with node.hold("PublishStream"):
-        future = await pump.add("t", draft(), is_single=True)
+        future = await pump.add("t", draft(), Wanted.ID)
         await until(lambda: len(node.calls["PublishStream"]) == 1)
         assert pump._stream is not None
         pump._stream.cancel()

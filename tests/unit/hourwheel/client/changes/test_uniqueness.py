@@ -1,34 +1,33 @@
 """One pending message of a dedup key, as a producer hears of it."""
 
-from collections.abc import Sequence
+import asyncio
 
 import numpy as np
 import pytest
 
 from hourwheel import errors
 from hourwheel.client.batch_builder import draft_messages, join
-from hourwheel.client.changes.uniqueness import debounce, publish_unique
+from hourwheel.client.changes.uniqueness import debounce
 from hourwheel.client.message import Message
 from hourwheel.client.message_ids import DedupAnswer, Deduped, PublishedIds
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import DedupOutcome, IfPending
-from hourwheel.v1.broker_pb2 import PublishedBatch
+from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest
 from tests.support.fake_node import FakeNode
 
 OTHER = MessageId(0, 3, 9, 50)
 
 
-class Node:
-    """Answers a list with what it was given."""
+class Producer:
+    """Publishes all that it is given."""
 
-    def __init__(self, ids: PublishedIds) -> None:
+    def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._ids = ids
 
-    async def publish_many(self, _topic: str, messages: Sequence[Message]) -> PublishedIds:
-        self.messages += messages
-        return self._ids
+    async def publish_unique(self, _topic: str, message: Message) -> DedupAnswer:
+        self.messages.append(message)
+        return DedupAnswer(DedupOutcome.PUBLISHED, OTHER)
 
 
 def answered(outcome: DedupOutcome) -> tuple[PublishedIds, MessageId]:
@@ -55,15 +54,22 @@ def test_ids_when_a_message_replaces_another_have_both() -> None:
 
 
 async def test_debounce_when_it_is_called_replaces() -> None:
-    node = Node(PublishedIds.of_batch(0, 3, 20, np.array([5])))
-    answer = await debounce(node, "t", "k", Message(b"x", delay_ms=5))
-    assert answer == DedupAnswer(DedupOutcome.PUBLISHED, MessageId(0, 3, 20, 5))
-    (sent,) = node.messages
+    producer = Producer()
+    answer = await debounce(producer, "t", "k", Message(b"x", delay_ms=5))
+    assert answer == DedupAnswer(DedupOutcome.PUBLISHED, OTHER)
+    (sent,) = producer.messages
     assert (sent.dedup_key, sent.if_pending) == ("k", IfPending.REPLACE)
     other = Message(b"x", dedup_key="other", if_pending=IfPending.KEEP)
-    for call in (debounce(node, "t", "k", other), publish_unique(node, "t", Message(b"x"))):
-        with pytest.raises(errors.InvalidArgument):
-            await call
+    with pytest.raises(errors.InvalidArgument):
+        await debounce(producer, "t", "k", other)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 1), (1, 1), (1, 3), (2, 2), (4, 9), (5, 1)])
+def test_deduped_when_a_part_is_asked_for_counts_from_its_first(first: int, count: int) -> None:
+    kept = DedupOutcome.KEPT
+    deduped = Deduped((1, 3, 4), (kept, kept, kept), (OTHER, OTHER, OTHER))
+    expected = {at - first: (kept, OTHER) for at in (1, 3, 4) if first <= at < first + count}
+    assert deduped.of_part(first, count) == expected
 
 
 async def test_batches_when_some_messages_have_keys_hold_only_these(node: FakeNode) -> None:
@@ -74,8 +80,36 @@ async def test_batches_when_some_messages_have_keys_hold_only_these(node: FakeNo
             await one
         answer = await producer.publish_unique("t", keyed)
         assert answer.outcome is DedupOutcome.PUBLISHED
+        with pytest.raises(errors.InvalidArgument):
+            await producer.publish_unique("t", Message(b"x"))
     batches = node.calls["PublishStream"]
     assert len(batches) == 3
+
+
+async def test_publish_unique_when_calls_share_a_batch_tells_each_its_own(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = (DedupOutcome.REJECTED, DedupOutcome.KEPT, DedupOutcome.REPLACED)
+    take = node.publish
+
+    def publish(request: PublishStreamRequest) -> PublishedBatch:
+        answer = take(request)
+        answer.dedup_ordinals.extend([1, 2, 3])
+        answer.dedup_outcomes.extend(outcomes)  # type: ignore[arg-type]
+        answer.dedup_message_ids = 3 * bytes.fromhex(str(OTHER))
+        return answer
+
+    monkeypatch.setattr(node, "publish", publish)
+    keyed = [Message(b"x", dedup_key=f"k{at}", if_pending=IfPending.KEEP) for at in range(5)]
+    async with AsyncProducer(node.address, linger_ms=200, batch_messages=5) as producer:
+        answers = await asyncio.gather(*(producer.publish_unique("t", one) for one in keyed))
+    assert len(node.calls["PublishStream"]) == 1
+    first, *told, last = answers
+    assert (first.outcome, last.outcome) == 2 * (DedupOutcome.PUBLISHED,)
+    assert tuple(one.outcome for one in told) == outcomes
+    own = MessageId(first.message_id.shard, first.message_id.epoch, 3, first.message_id.due_ms)
+    assert [one.message_id for one in told] == [OTHER, OTHER, own]
+    assert [one.replaced_id for one in told] == [None, None, OTHER]
 
 
 def test_drafts_when_a_key_is_wrong_are_refused() -> None:

@@ -153,8 +153,11 @@ class FakeBroker:
         return None
 
     def nodes(self) -> list[tuple[str, str]]:
-        """(id, address) of all nodes, the master first. A cluster says otherwise."""
-        return [("n1", "127.0.0.1:7400")]
+        """(id, address) of all nodes, the master first. A cluster says otherwise.
+
+        Nobody answers at that address: at a node's own port one may run beside the tests.
+        """
+        return [("n1", "127.0.0.1:1")]
 
     @property
     def epoch(self) -> int:

@@ -46,7 +46,7 @@ from tests.support.large_catalog import (
     topic_name,
 )
 from tests.support.turns import Turns
-from tests.support.unsynced import unsynced
+from tests.support.unsynced import folder_in_memory, unsynced
 from timewheel.wheel import WheelConfig
 
 LINES_MAX: Final = 8_000
@@ -56,6 +56,8 @@ CLEAN_UP_LINES_MAX: Final = Size().queues // 2
 CPU_S_MAX: Final = 0.25
 """Of the loop's thread in one turn, while each line is counted: quadratic work takes more."""
 SPAN_BYTES: Final = 1 << 20
+FILES_BYTES_MAX: Final = 1 << 30
+"""Room for all files: three times what they take."""
 ROOM: Final = DefaultsConfig(topics_max=20_000, groups_max=20_000)
 SERVICES: Final = (
     broker_pb2.DESCRIPTOR.services_by_name["ProducerService"],
@@ -369,8 +371,15 @@ def test_every_method_of_the_api_has_a_case() -> None:
 
 
 async def test_nothing_looks_at_all_topics_groups_or_leases_in_one_turn(tmp_path: Path) -> None:
+    with folder_in_memory(FILES_BYTES_MAX, tmp_path) as root:
+        too_long = await long_turns(root)
+    assert not too_long, "\n".join(too_long)
+
+
+async def long_turns(root: Path) -> list[str]:
+    """What each case does in one turn that is too much for one."""
     too_long = []
-    async with opened(tmp_path) as world:
+    async with opened(root) as world:
         for name, case in CASES.items():
             with Turns() as turns:
                 await within(case(world))
@@ -378,7 +387,7 @@ async def test_nothing_looks_at_all_topics_groups_or_leases_in_one_turn(tmp_path
                 too_long.append(f"{name}: {turns.most_lines}")
             if turns.most_cpu.cpu_s > CPU_S_MAX:
                 too_long.append(f"{name}: {turns.most_cpu}")
-    assert not too_long, "\n".join(too_long)
+    return too_long
 
 
 async def test_work_that_grows_with_the_catalog_is_found(tmp_path: Path) -> None:

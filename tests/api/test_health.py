@@ -8,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from node.api.health import PLACES, SERVICE, Health
-from tests.support.api_world import ApiWorld
+from tests.support.api_world import ApiWorld, complaints
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -74,7 +74,7 @@ async def test_health_is_invalid_argument_when_the_request_is_garbage(
             await (call if method == "Check" else call.read())
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.details() == "this is no HealthCheckRequest"
-    assert not caplog.records
+    assert not complaints(caplog)
 
 
 async def test_health_is_watched_by_so_many_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ FAR_MS: Final = 30 * 86_400_000
 RELEASED, PENDING, CANCELLED = range(200), range(200, 500), range(500, 540)
 FRESH = range(1_000, 1_020)
 DAMAGED_PENDING: Final = (PENDING[50], PENDING[60])
-_HANG_S: Final = 60.0
+_HANG_S: Final = 120.0
 
 
 @dataclass

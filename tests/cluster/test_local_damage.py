@@ -12,7 +12,7 @@ from node.tools.local_cluster.nodes import LocalCluster, LocalNode
 from tests.support.stored import SHARD
 
 SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}, "node": {"metrics_listen": ""}}
-_HANG_S: Final = 60.0
+_HANG_S: Final = 120.0
 
 
 def files_of(node: LocalNode, pattern: str) -> list[Path]:

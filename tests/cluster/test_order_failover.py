@@ -15,7 +15,7 @@ NODES: Final = ("n1", "n2", "n3")
 KEYS: Final = [f"key-{number}" for number in range(12)]
 LENGTH: Final = 8
 """Messages of each key."""
-HANG_S: Final = 60
+HANG_S: Final = 120
 
 
 def said(message: ReceivedMessage) -> tuple[str, int]:

@@ -36,7 +36,7 @@ from tests.tidy import tree
 
 COMMANDS: Final = Path(sys.executable).parent
 IMAGE: Final = Containerfile.read(tree.ROOT / "packaging" / "Containerfile").last_stage()
-HANG_S: Final = 60.0
+HANG_S: Final = 120.0
 LOOK_S: Final = 0.05
 TRIES_MAX: Final = 1_200
 SMALL: Final = ("--set=config.disk.free_bytes_min=0", "--set=config.disk.reserve_bytes=0")

@@ -137,3 +137,9 @@ class ApiWorld:
         return await self.producer.Publish(
             broker_pb2.PublishRequest(topic=topic, messages=messages)
         )
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged; but not that gRPC heard of a call of an earlier test, after its loop."""
+    told = [one.getMessage() for one in caplog.records]
+    return [one for one in told if "PollerCompletionQueue._handle_events" not in one]

@@ -62,7 +62,7 @@ SEARCHES: Final = Sql(" OR ".join(f"p CONTAINS 'xyz{number}'" for number in rang
 OFTEN: Final = Pace(again_s_min=0.001, again_s_max=0.01, files_s=0.001)
 """How worlds of tests look for damaged bytes again."""
 _CLUSTER_ID: Final = bytes(range(16))
-_HANG_S: Final = 60.0
+_HANG_S: Final = 120.0
 _SHARD: Final = ShardConfig(dispatch=DispatchConfig(lead_ms_min=LEAD_MS, lead_ms_max=LEAD_MS))
 
 Answer = TypeVar("Answer")

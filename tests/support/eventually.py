@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-_HANG_S: Final = 60.0
+_HANG_S: Final = 120.0
 """A test that hangs says where; no test depends on how long anything takes."""
 _TURNS: Final = 200
 """In so many turns of the loop another task is done with what it does."""

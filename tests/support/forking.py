@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_HANG_S: Final = 30
+_HANG_S: Final = 120
 """A process that hangs is killed, and fails its test."""
 _PRELUDE: Final = '''
 import gc, os, signal, sys, traceback

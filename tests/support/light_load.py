@@ -26,7 +26,7 @@ _ON_THEIR_WAY: Final = 40
 _DELAY_MS_MIN: Final = 20
 _DELAY_MS_SPREAD: Final = 180
 _POLL_MS: Final = 500
-_HANG_S: Final = 60.0
+_HANG_S: Final = 120.0
 
 
 @dataclass

@@ -30,7 +30,7 @@ from hourwheel import errors, limits
 from hourwheel.clock import SystemClock
 from hourwheel.formats.frames import Frame, cut_frames, pack
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of what is said; both sides are of one installation, but not always of one start."""
 CALL_TIMEOUT_S: Final = 150.0
 """Longer than a producer tries a batch."""
@@ -53,6 +53,8 @@ class Target:
     """Arguments of `hourwheel.Tls`."""
     invisible_ms: int = 0
     """See `LeasedQueue`."""
+    connect_ms: int = 5_000
+    """How long a node may take to answer at first."""
 
 
 class Bridge:

@@ -9,7 +9,7 @@ that were for the time being are deleted, and nothing of it remains.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from hourwheel import errors
@@ -27,7 +27,6 @@ POLL_WAIT_MS: Final = 20_000.0
 POLL_MESSAGES_MAX: Final = 100
 """Leased at one time where the caller sets no limit."""
 RETRY_S: Final = 0.5
-HELLO_MS: Final = 5_000.0
 GIVE_BACK_S: Final = 5.0
 _log = logging.getLogger("hourwheel.integrations")
 _Operation = Callable[[Frame], Awaitable[dict[str, Any]]]
@@ -47,6 +46,7 @@ class Session:
             user=None if user is None else (user[0], user[1]),
         )
         self._invisible_ms = int(hello["invisible_ms"])
+        self._connect_ms = int(hello["connect_ms"])
         self._writer = writer
         self._producer = AsyncProducer(self._channel)
         self._admin = AsyncAdmin(self._channel)
@@ -63,6 +63,8 @@ class Session:
         self._consumers: dict[int, LeasedQueue] = {}
         self._pullers: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._returning: set[asyncio.Task[None]] = set()
+        """Those that give messages back."""
         self._own_groups: set[str] = set()
         self._own_topics: set[str] = set()
         self._operations: dict[str, _Operation] = {
@@ -79,7 +81,7 @@ class Session:
     async def reach(self) -> None:
         """Reach a node. Raises HourwheelError."""
         try:
-            async with asyncio.timeout(HELLO_MS / 1_000):
+            async with asyncio.timeout(self._connect_ms / 1_000):
                 await self._admin.status()
         except errors.PermissionDenied:
             return  # it has answered
@@ -94,7 +96,8 @@ class Session:
             case "ack":
                 await self._ack(frame.head["tags"])
             case "nack":
-                self._spawn(self._nack(frame.head["tags"], frame.head["delay_ms"]))
+                returning = self._nack(frame.head["tags"], frame.head["delay_ms"])
+                self._spawn(returning, self._returning)
             case "prefetch":
                 self._limits[frame.head["channel"]] = frame.head["count"]
                 await self._notify()
@@ -133,10 +136,11 @@ class Session:
 
     # --- answers and pushes ---------------------------------------------------------------------
 
-    def _spawn(self, work: "Awaitable[None]") -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _spawn(self, work: "Coroutine[Any, Any, None]", *more: "set[asyncio.Task[None]]") -> None:
+        task = asyncio.create_task(work)
+        for tasks in (self._tasks, *more):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
     async def _answer(self, number: int, work: Awaitable[dict[str, Any]]) -> None:
         try:
@@ -282,6 +286,9 @@ class Session:
         await self._write(Frame({"consumer": consumer, **_described(message, tag)}, body))
 
     async def _get(self, frame: Frame) -> dict[str, Any]:
+        """The next message. What the caller gave back before is there to be had again."""
+        if self._returning:
+            await asyncio.wait(self._returning)
         queue = self._queue(frame.head["topic"], frame.head["group"])
         found = await queue.receive(1, frame.head["wait_ms"])
         if not found:

@@ -37,6 +37,8 @@ DEFAULT_GROUP: Final = "celery"
 INVISIBLE_MS: Final = 60_000
 """Who holds a task and is killed together with its bridge process, as when a machine dies, keeps it
 from others so long. All other ends of a worker are noticed at once."""
+CONNECT_S: Final = 5
+"""Where `broker_connection_timeout` says nothing."""
 _ALIAS: Final = "hourwheel"
 _CLASS: Final = "hourwheel.integrations.kombu:Transport"
 _REVOKE: Final = "revoke"
@@ -77,11 +79,7 @@ class Channel(virtual.Channel):
     def __init__(self, connection: "Transport", **kwargs: Any) -> None:
         """As kombu makes them."""
         super().__init__(connection, **kwargs)
-        self._temporary: set[str] = set()
-        """Queues that are deleted with the connection."""
         self._consumer_numbers: dict[str, int] = {}
-        self._fanout_queues: dict[str, str] = {}
-        """Queue to the topic of its exchange."""
 
     @property
     def bridge(self) -> Bridge:
@@ -165,7 +163,7 @@ class Channel(virtual.Channel):
         """As virtual channels do; only a passive one asks how many messages there are."""
         queue = queue or f"amq.gen-{self._next_delivery_tag()}"
         if settings.get("auto_delete"):
-            self._temporary.add(queue)
+            self.connection.temporary_queues.add(queue)
         else:
             self.connection.client_queues.add(queue)
         return base.queue_declare_ok_t(queue, self._size(queue) if passive else 0, 0)
@@ -174,12 +172,12 @@ class Channel(virtual.Channel):
         if self.typeof(exchange).type != "fanout":
             return
         topic = self._topic(_FANOUT_TOPIC + exchange)
-        self._fanout_queues[queue] = topic
+        self.connection.fanout_queues[queue] = topic
         self.bridge.call("bind", topic=topic, group=self._topic(queue))
 
     def _source(self, queue: str) -> tuple[str, str]:
         """Topic and group that a queue's messages come from."""
-        shared = self._fanout_queues.get(queue)
+        shared = self.connection.fanout_queues.get(queue)
         return (self._topic(queue), self._group) if shared is None else (shared, self._topic(queue))
 
     def _size(self, queue: str) -> int:
@@ -192,7 +190,7 @@ class Channel(virtual.Channel):
         return int(self.bridge.call("purge", topic=topic, group=group).head["count"])
 
     def _delete(self, queue: str, *_: object, **__: object) -> None:
-        if queue in self._fanout_queues:
+        if queue in self.connection.fanout_queues:
             self.bridge.call("delete", group=self._topic(queue))
         else:
             self.bridge.call("delete", topic=self._topic(queue))
@@ -222,13 +220,14 @@ class Channel(virtual.Channel):
         number = self.connection.add_consumer(self, queue, is_no_ack=no_ack)
         self._consumer_numbers[consumer_tag] = number
         topic, group = self._source(queue)
+        is_shared = queue in self.connection.fanout_queues
         self.bridge.call(
             "subscribe",
             consumer=number,
             channel=self.channel_id,
             topic=topic,
             group=group,
-            is_temporary=queue in self._temporary and queue not in self._fanout_queues,
+            is_temporary=queue in self.connection.temporary_queues and not is_shared,
         )
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -307,6 +306,10 @@ class Transport(virtual.Transport):
         self.virtual_host = (client.virtual_host or "").strip("/")
         self.client_queues = _declared.setdefault(self.virtual_host, set())
         """Those that this process has declared, where revoked tasks may be."""
+        self.temporary_queues: set[str] = set()
+        """Queues that are deleted with the connection."""
+        self.fanout_queues: dict[str, str] = {}
+        """Queue to the topic of its exchange. All channels know it, as all know of a binding."""
         self._bridge: Bridge | None = None
         self._consumers: dict[int, tuple[virtual.Channel, str, bool]] = {}
         self._last_consumer = 0
@@ -396,6 +399,7 @@ def target_of(client: Any) -> Target:
         user=user,
         tls=tls,
         invisible_ms=INVISIBLE_MS if invisible_s is None else round(invisible_s * 1_000),
+        connect_ms=round((client.connect_timeout or CONNECT_S) * 1_000),
     )
 
 

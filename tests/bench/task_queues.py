@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +61,9 @@ _COMMANDS: Final = {
     "celery": ("celery", "-A", "work", "worker", "-c", "2", "--loglevel", "ERROR"),
     "dramatiq": ("dramatiq", "work", "--processes", "2", "--threads", "8"),
 }
-_SETTLE_S: Final = 3.0
+_SETTLE_S: Final = 10.0
+_STEADY_BYTES: Final = 1 << 20
+"""A worker that grows by less in that time is not fetching."""
 _WAIT_S: Final = 600.0
 
 
@@ -71,11 +74,13 @@ class _Broker:
     name: str
     url: str
     pid: int
+    read_used_bytes: Callable[[], Awaitable[int]] | None = None
+    """What the broker itself says that it has allocated, if it does."""
 
 
 async def run(size: Size, folder: Path) -> Report:
     """Tasks that do nothing, then tasks for in an hour, with each library at each broker."""
-    count = size.pick(20, 500, 20_000)
+    count = size.pick(20, 500, 5_000)
     later = size.pick(20, 1_000, 100_000)
     report = Report(
         [
@@ -121,15 +126,34 @@ async def _measure(
         await _until_size(done, count)
         handled = max(1, count - first) / max(1e-9, time.perf_counter() - first_s)
         report.add(f"{name}: handled", handled, "tasks/s", note="from the first one on")
-        before = _resident_bytes(worker.pid), _resident_bytes(broker.pid)
+        before = await _memory(broker, worker.pid)
         await _send(folder, environ, later, 3_600)
-        await asyncio.sleep(_SETTLE_S)
-        after = _resident_bytes(worker.pid), _resident_bytes(broker.pid)
-        for who, old, new in zip(("worker", "broker"), before, after, strict=True):
-            report.add(f"{name}: {who}, for each later task", (new - old) / later, "bytes")
+        after = await _settled_memory(broker, worker.pid)
+        for what, old_bytes in before.items():
+            per_task = (after[what] - old_bytes) / later
+            report.add(f"{name}: {what}, for each later task", per_task, "bytes")
     finally:
         worker.terminate()
         await worker.wait()
+
+
+async def _memory(broker: _Broker, worker_pid: int) -> dict[str, int]:
+    """Bytes of a worker and of the broker."""
+    found = {"worker": _resident_bytes(worker_pid), "broker": _resident_bytes(broker.pid)}
+    if broker.read_used_bytes is not None:
+        found["used_memory"] = await broker.read_used_bytes()
+    return found
+
+
+async def _settled_memory(broker: _Broker, worker_pid: int) -> dict[str, int]:
+    """When it does not grow any more: a worker may still be fetching what is for later."""
+    found = await _memory(broker, worker_pid)
+    async with asyncio.timeout(_WAIT_S):
+        while True:
+            await asyncio.sleep(_SETTLE_S)
+            before, found = found, await _memory(broker, worker_pid)
+            if found["worker"] - before["worker"] < _STEADY_BYTES:
+                return found
 
 
 async def _send(folder: Path, environ: dict[str, str], count: int, delay_s: int) -> None:
@@ -187,10 +211,24 @@ async def _redis(folder: Path) -> AsyncIterator[_Broker | None]:
     )
     try:
         await _until_listening(port)
-        yield _Broker("Redis", f"redis://127.0.0.1:{port}", server.pid)
+        used = partial(_used_bytes_of_redis, port)
+        yield _Broker("Redis", f"redis://127.0.0.1:{port}", server.pid, used)
     finally:
         server.terminate()
         await server.wait()
+
+
+async def _used_bytes_of_redis(port: int) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"INFO memory\r\n")
+    try:
+        while not (line := await reader.readline()).startswith(b"used_memory:"):
+            if not line:
+                raise RuntimeError("Redis does not say how much memory it uses")
+        return int(line.split(b":")[1])
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 async def _until_listening(port: int) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from hourwheel import errors
 from hourwheel.formats.frames import Frame
 from hourwheel.formats.meta import decode
 from hourwheel.integrations.kombu import Transport, due_ms_of, key_of, payload_of, target_of
+from tests.support.eventually import until
 from tests.unit.hourwheel.integrations.conftest import LocalBridge
 
 TASKS = Queue("tasks", Exchange("tasks"), routing_key="tasks")
@@ -128,6 +130,39 @@ async def test_messages_are_fetched_one_by_one(local: LocalBridge) -> None:
     await asyncio.to_thread(work)
     await local.done()
     assert len(local.node.acked()) == 2
+
+
+async def test_what_was_given_back_is_there_for_the_next_fetch(local: LocalBridge) -> None:
+    asked = threading.Event()
+
+    def work() -> None:
+        with connected(local) as connection, ThreadPoolExecutor(1) as fetching:
+            channel = connection.default_channel
+            Producer(connection).publish("x", routing_key="tasks")
+            channel.basic_get("tasks").requeue()
+            fetch = fetching.submit(channel.basic_get, "tasks")
+            channel.queue_declare("tasks", passive=True)  # as long as a fetch would take
+            asked.set()
+            assert fetch.result(30).delivery_info["redelivered"]
+
+    with local.node.hold("Nack"):
+        working = asyncio.create_task(asyncio.to_thread(work))
+        await until(asked.is_set)
+    await working
+
+
+async def test_what_is_broadcast_comes_by_any_channel_of_the_connection(local: LocalBridge) -> None:
+    exchange = Exchange("news", type="fanout")
+    queue = Queue("readers", exchange)
+
+    def work() -> None:
+        with connected(local) as connection, connection.channel() as channel:
+            Producer(channel, exchange).publish("x", declare=[queue])
+            (found,) = take(connection, queue)
+            found.ack()
+
+    await asyncio.to_thread(work)
+    assert [one.topic for one in local.node.messages] == ["fanout.news"]
 
 
 async def test_size_is_what_is_released_and_not_leased(local: LocalBridge) -> None:
@@ -309,6 +344,8 @@ def test_options_say_how_to_connect() -> None:
     found = target_of(Connection("hourwheel://a:1", ssl=files, transport_options=options))
     assert found.tls == {"ca": "ca.pem", "cert": None, "key": None}
     assert found.invisible_ms == 1_500
+    assert found.connect_ms == 5_000
+    assert target_of(Connection("hourwheel://a:1", connect_timeout=0.5)).connect_ms == 500
     assert target_of(Connection("hourwheel://a:1", ssl=True)).tls is True
     with pytest.raises(errors.InvalidArgument, match="no host:port"):
         target_of(Connection("hourwheel://a:1;hourwheel://b:x"))

@@ -1,9 +1,11 @@
 """The programs of the guides for those who come from elsewhere are programs."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from hourwheel.testing import Broker, Clock
 from tests.support.guide_commands import fenced
 
 
@@ -33,3 +35,19 @@ def test_program_for_all_others_has_its_handler(capsys: pytest.CaptureFixture[st
     found["close_unpaid"]({"id": 17})
     assert capsys.readouterr().out == "closing order 17\n"
     assert [one.topic for one in found["app"].handlers] == ["unpaid"]
+
+
+def test_program_of_apscheduler_runs_its_jobs(
+    hourwheel_broker: Broker, hourwheel_clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run("docs/guides/from-apscheduler.md")
+    hourwheel_broker.run(found["app"])
+    for order_id in (17, 18):
+        found["schedule"](order_id, datetime(2030, 1, 1, 0, 5, tzinfo=UTC))
+    found["postpone"](17, datetime(2030, 1, 1, 1, 55, tzinfo=UTC))
+    found["drop"](18)
+    hourwheel_clock.advance("119m")
+    looks = ["looking at feeds"] * 11
+    assert capsys.readouterr().out.splitlines() == [*looks, "reminding of order 17"]
+    hourwheel_clock.advance("2m")  # three o'clock in Berlin
+    assert sorted(capsys.readouterr().out.splitlines()) == ["a report", "looking at feeds"]

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.log_parts.deals import Deals
-from chaos.log_parts.entries import IN_PLACE, Entry, Log, Sent, hold, place_of
+from chaos.log_parts.entries import IN_PLACE, Entry, Log, Sent, hold, letters_left, place_of
 from chaos.log_parts.expiry import LETTERS, Expiries, expiry_fault
 from chaos.log_parts.order import Turns, is_wanted, metas_at
 from chaos.log_parts.owners import Owners
+from chaos.log_parts.priority import Priorities
 from chaos.log_parts.requests import requests_of
 from chaos.log_parts.retention import Retentions, is_rejected, trimmed
 from chaos.log_parts.unique_keys import UniqueKeys
@@ -97,6 +98,7 @@ class LogModel:
     unique: UniqueKeys = field(default_factory=UniqueKeys)
     expiries: Expiries = field(default_factory=Expiries)
     retentions: Retentions = field(default_factory=Retentions)
+    priorities: Priorities = field(default_factory=Priorities)
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
@@ -193,6 +195,7 @@ class LogModel:
             sizes = batch.meta_len[:ordinal].sum() + batch.body_len[:ordinal].sum()
             self.metas[sequence] = bytes(batch.blobs[int(sizes) :][:meta_len])
         store_ms, queue = batch.header.store_ms, int(batch.topic_queue[ordinal])
+        self.priorities.check(queue, self.metas.get(sequence, b""))
         self._schedule(Entry(due_ms, sequence, 1, queue, store_ms), store_ms)
 
     def _schedule(self, entry: Entry, store_ms: int) -> None:
@@ -377,9 +380,8 @@ class LogModel:
     def _take(self, group: int, queue: int, first: int, end: int) -> list[int]:
         """Resolve what is there and not resolved yet; which positions these are."""
         resolved = self.resolved.setdefault((group, queue), set())
-        span = range(
-            max(first, self.starts.get(queue, 0)), min(end, len(self.queues.get(queue, [])))
-        )
+        low, high = self.starts.get(queue, 0), len(self.queues.get(queue, []))
+        span = range(max(first, low), min(end, high))
         fresh = [at for at in span if at not in resolved]
         resolved.update(fresh)
         return fresh
@@ -438,7 +440,7 @@ class LogModel:
             if not letters:  # nobody can read them
                 self.dead_lettered.setdefault(group.group_id, []).append(entry.sequence)
             return
-        retries = subscription.retry_topic_id << 8
+        retries = self.priorities.retries(subscription.retry_topic_id, entry.topic_queue)
         again = Entry(due_ms, entry.sequence, entry.attempt + 1, retries, entry.store_ms)
         self._schedule(again, store_ms)
 
@@ -473,6 +475,7 @@ class LogModel:
             return False
         self.topics[number] = name
         self.retentions.note(config)
+        self.priorities.note(config)
         return True
 
     def _put_group(self, group: GroupConfig) -> bool:
@@ -521,10 +524,7 @@ class LogModel:
         self.deleted[number] = self.topics.pop(number)
         for group in self.groups.values():
             if group.dead_letter_topic_id == number:
-                letters = enumerate(self.queues.get(number << 8, ()))
-                lost = [
-                    one.sequence for at, one in letters if (number << 8, at) not in self.redriven
-                ]
+                lost = letters_left(self.queues, self.redriven, number << 8)
                 self.dead_lettered.setdefault(group.group_id, []).extend(lost)
                 group.dead_letter_topic_id = 0
         self.queues = {key: one for key, one in self.queues.items() if key >> 8 != number}
@@ -578,10 +578,11 @@ class LogModel:
     def _check_group(self, subscription: Subscription) -> None:
         group = self.groups[subscription.group_id]
         own = [queue for queue in self.queues if queue >> 8 == subscription.topic_id]
-        retries = subscription.retry_topic_id << 8
-        places = [entry.sequence for entry in self.waiting.values() if entry.topic_queue == retries]
+        retry_topic, waiting = subscription.retry_topic_id, self.waiting.values()
+        retries = [queue for queue in self.queues if queue >> 8 == retry_topic]
+        places = [one.sequence for one in waiting if one.topic_queue >> 8 == retry_topic]
         places += self._letters_of(group)
-        for queue in (*own, retries):
+        for queue in (*own, *retries):
             resolved = self.resolved.get((group.group_id, queue), set())
             for position, entry in enumerate(self.queues.get(queue, [])):
                 place = queue, position
@@ -594,6 +595,5 @@ class LogModel:
 
     def _letters_of(self, group: GroupConfig) -> list[int]:
         number = group.dead_letter_topic_id << 8
-        letters = self.queues.get(number, []) if number else []
-        left = [one for at, one in enumerate(letters) if (number, at) not in self.redriven]
-        return [one.sequence for one in left] + self.dead_lettered.get(group.group_id, [])
+        left = letters_left(self.queues, self.redriven, number) if number else []
+        return left + self.dead_lettered.get(group.group_id, [])

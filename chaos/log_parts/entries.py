@@ -64,3 +64,11 @@ def hold(
         return sum(held.pop(place, None) is not None for place in places)
     held.update({place: (held.get(place, (0, 0))[0] + 1, until_ms) for place in places})
     return len(places)
+
+
+def letters_left(
+    queues: dict[int, list[Entry]], redriven: set[tuple[int, int]], number: int
+) -> list[int]:
+    """Sequences of the dead letters in a queue that no group was given again."""
+    letters = enumerate(queues.get(number, ()))
+    return [one.sequence for at, one in letters if (number, at) not in redriven]

@@ -33,6 +33,7 @@ from hourwheel.due_time import When, parse_when
 from hourwheel.errors import HourwheelError, InvalidArgument
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import DedupOutcome, IfPending
+from hourwheel.priorities import NO_PRIORITY, PRIORITY_MAX
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 CHUNK_MESSAGES: Final = 1_000
@@ -40,7 +41,7 @@ CHUNKS_UNDER_WAY: Final = 8
 FILE_TIMEOUT_MS: Final = 30_000.0
 _FIELDS: Final = frozenset(
     ("body", "body_base64", "when", "tags", "keys", "properties", "client_message_id")
-) | {"content_type", "ordering_key"}
+) | {"content_type", "ordering_key", "priority"}
 
 
 class IfPendingChoice(StrEnum):
@@ -105,7 +106,8 @@ def publish(
         typer.Option(
             "--format",
             help="lines: a line is a body. json: an object with body or body_base64, and any of "
-            "when, tags, keys, properties, client_message_id, content_type, ordering_key.",
+            "when, tags, keys, properties, client_message_id, content_type, ordering_key, "
+            "priority.",
         ),
     ] = FileFormat.LINES,
     *,
@@ -120,6 +122,14 @@ def publish(
             show_default="never",
         ),
     ] = None,
+    priority: Annotated[
+        int,
+        typer.Option(
+            min=NO_PRIORITY,
+            max=PRIORITY_MAX,
+            help="Of what a group may be given, the highest comes first.",
+        ),
+    ] = NO_PRIORITY,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
@@ -140,6 +150,7 @@ def publish(
         ordering_key=ordering_key,
         expires_ms=None if expires is None else expires.due_ms,
         expire_after_ms=None if expires is None else expires.delay_ms,
+        priority=priority,
     )
     if bool(dedup_key) != (if_pending is not None) or (dedup_key and file is not None):
         raise typer.BadParameter("--dedup-key and --if-pending go together, and with a BODY")
@@ -171,6 +182,7 @@ def _like(template: Message, body: bytes) -> Message:
         ordering_key=template.ordering_key,
         expires_ms=template.expires_ms,
         expire_after_ms=template.expire_after_ms,
+        priority=template.priority,
     )
 
 

@@ -21,9 +21,8 @@ from hourwheel.client.message import Message
 from hourwheel.crc32c import crc32c
 from hourwheel.formats import meta as metas
 from hourwheel.formats import record_batch
-from hourwheel.formats.batch_columns import say_expiry
+from hourwheel.formats.batch_columns import NOTHING_ASKED, Asked, asked_by
 from hourwheel.formats.dedup_key import NO_DEDUP_KEY, DedupKey, make_dedup_key
-from hourwheel.formats.expiry_field import expires_field
 from hourwheel.formats.meta import EncodedMeta, MessageMeta
 from hourwheel.formats.record_batch import HEADER_BYTES, I64
 from hourwheel.formats.tag_gene import (
@@ -59,9 +58,9 @@ class Columns:
     """Instants in epoch milliseconds after which no group gets them; 0: never."""
 
 
-Form: TypeAlias = tuple[bool, bool, bool]
-"""Whether messages have delays, whether any has a dedup key, and whether any expires."""
-FORMS: Final = tuple(product((False, True), repeat=3))
+Form: TypeAlias = tuple[bool, bool, bool, bool]
+"""Whether messages have delays; whether any has a dedup key, any expires, any has a priority."""
+FORMS: Final = tuple(product((False, True), repeat=4))
 
 
 @dataclass(slots=True)
@@ -81,8 +80,8 @@ class Draft:
     """Bytes of the largest message's meta and body."""
     dedup: list[DedupKey] | None = None
     """None: no message has a dedup key."""
-    does_expire: bool = False
-    """Some message has an expiry."""
+    asked: Asked = NOTHING_ASKED
+    """What its metas ask of a node."""
     count: int = field(init=False)
     """How many messages."""
     batch_bytes: int = field(init=False)
@@ -92,9 +91,9 @@ class Draft:
     def form(self) -> Form:
         """What all drafts of a batch have in common.
 
-        Dedup keys and expiries ask more of a node: what has none is not refused with them.
+        Some things ask more of a node: what has none of them is not refused with them.
         """
-        return self.is_relative, self.dedup is not None, self.does_expire
+        return self.is_relative, self.dedup is not None, *self.asked
 
     def __post_init__(self) -> None:
         """Derive what is asked for again and again."""
@@ -115,9 +114,9 @@ def draft_one(message: Message) -> Draft:
     encoded = [_encode_meta(message)] if _has_meta(message) else None
     size = len(body) + (len(encoded[0].raw) if encoded else 0)
     times = np.array((time_ms or 0,), np.int64)
-    does_expire = encoded is not None and bool(expires_field(encoded[0].raw))
+    asked = _asked_by(encoded)
     dedup = _dedup_keys((message,))
-    return Draft([body], times, due_ms is None, encoded, size, size, dedup, does_expire)
+    return Draft([body], times, due_ms is None, encoded, size, size, dedup, asked)
 
 
 def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None]]:
@@ -174,6 +173,7 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
         or message.ordering_key
         or message.expires_ms is not None
         or message.expire_after_ms is not None
+        or message.priority
     ]
     encoded: list[EncodedMeta] | None = None
     if with_meta:
@@ -186,8 +186,8 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
     return draft
 
 
-def _say_expiry(encoded: list[EncodedMeta] | None) -> bool:
-    return encoded is not None and say_expiry([each.raw for each in encoded])
+def _asked_by(encoded: list[EncodedMeta] | None) -> Asked:
+    return NOTHING_ASKED if encoded is None else asked_by([each.raw for each in encoded])
 
 
 def _dedup_keys(messages: Seq[Message]) -> list[DedupKey] | None:
@@ -206,6 +206,7 @@ def _has_meta(message: Message) -> bool:
         or message.ordering_key
         or message.expires_ms is not None
         or message.expire_after_ms is not None
+        or message.priority
     )
 
 
@@ -222,6 +223,7 @@ def _encode_meta(message: Message) -> EncodedMeta:
         message.content_type,
         message.ordering_key,
         message.expiry,
+        message.priority,
     )
 
 
@@ -314,8 +316,8 @@ def _checked(
         meta_sizes = [len(each.raw) for each in encoded]
         total += sum(meta_sizes)
         largest = max(map(sum, zip(sizes, meta_sizes, strict=True)), default=0)
-    does_expire = _say_expiry(encoded)
-    return Draft(bodies, times_ms, is_relative, encoded, total, largest, does_expire=does_expire)
+    asked = _asked_by(encoded)
+    return Draft(bodies, times_ms, is_relative, encoded, total, largest, asked=asked)
 
 
 def _check_range(times_ms: I64) -> None:
@@ -352,7 +354,7 @@ def cut(draft: Draft, *, messages_max: int, bytes_max: int) -> Iterator[Draft]:
             blob_bytes,
             draft.largest_bytes,
             None if draft.dedup is None else draft.dedup[first : first + step],
-            draft.does_expire,
+            draft.asked,
         )
 
 
@@ -377,7 +379,7 @@ def join(drafts: Seq[Draft]) -> Draft:
         sum(draft.blob_bytes for draft in drafts),
         max(draft.largest_bytes for draft in drafts),
         dedup,
-        any(draft.does_expire for draft in drafts),
+        Asked(*map(any, zip(*(draft.asked for draft in drafts), strict=True))),
     )
 
 

@@ -77,6 +77,9 @@ class Message:
     Not together with `expire_after_ms`."""
     expire_after_ms: int | None = field(default=None, kw_only=True)
     """From 1 on: so many milliseconds after the due time that it is published with."""
+    priority: int = field(default=0, kw_only=True)
+    """0 to 9. Of what a group may be given at one time, the highest comes first; it never makes a
+    message early. One with an ordering key keeps its place whatever its priority."""
     delay: InitVar[timedelta | None] = field(default=None, kw_only=True)
     """As `delay_ms`, rounded up to milliseconds."""
     due: InitVar[datetime | None] = field(default=None, kw_only=True)
@@ -141,6 +144,7 @@ class Message:
             self.content_type,
             self.ordering_key,
             self.expiry,
+            self.priority,
         )
 
 
@@ -411,6 +415,11 @@ class ReceivedMessage:
     def expires_ms(self) -> int | None:
         """When it expires, in milliseconds since the Unix epoch; None: never."""
         return expiry_of(self.meta.expires_ms, self.store_ms) or None
+
+    @property
+    def priority(self) -> int:
+        """Its priority, 0 to 9."""
+        return self.meta.priority
 
     def __repr__(self) -> str:
         """Its id and attempt; not its body, which may be large or secret."""

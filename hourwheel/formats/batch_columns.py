@@ -1,15 +1,29 @@
 """Columns of a PUBLISH batch as it is built (hourwheel/formats/record_batch.py)."""
 
 from collections.abc import Sequence as Seq
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.expiry_field import EXPIRES_BYTES, EXPIRES_KEY
+from hourwheel.formats.priority_field import PRIORITY_BYTES, PRIORITY_KEY, priority_field
 
 _EXPIRES_FIRST: Final = bytes((EXPIRES_KEY,))
+_PRIORITY_FIRST: Final = bytes((PRIORITY_KEY,))
+
+
+class Asked(NamedTuple):
+    """What metas ask of a node, beside carrying them: each has a flag of the batch."""
+
+    expiry: bool = False
+    """Some message expires."""
+    priority: bool = False
+    """Some message has a priority."""
+
+
+NOTHING_ASKED: Final = Asked()
 
 
 def pad8(size: int) -> int:
@@ -35,9 +49,12 @@ def wide_column(column: Seq[int] | NDArray[np.uint64] | None, count: int) -> byt
     return bytes(8 * count) if column is None else np.asarray(column, "<u8").tobytes()
 
 
-def say_expiry(metas: Seq[bytes]) -> bool:
-    """Whether any of n encoded metas says when its message expires."""
-    return _EXPIRES_FIRST in {meta[:1] for meta in metas}
+def asked_by(metas: Seq[bytes]) -> Asked:
+    """What any of n encoded metas asks."""
+    firsts = {meta[:1] for meta in metas}
+    does_expire = _EXPIRES_FIRST in firsts
+    has_priority = _PRIORITY_FIRST in firsts or (does_expire and any(map(priority_field, metas)))
+    return Asked(does_expire, has_priority)
 
 
 def expires_column(
@@ -63,3 +80,21 @@ def expires_of(
     lengths = meta_len.astype(np.int64)
     sizes = lengths + body_len
     return expires_column(blobs, np.cumsum(sizes) - sizes, lengths)
+
+
+def priorities_of(
+    blobs: memoryview, meta_len: NDArray[np.uint32], body_len: NDArray[np.uint32]
+) -> NDArray[np.uint8]:
+    """uint8[n]: `MessageMeta.priority` of the messages that `blobs` are of; 0 without one."""
+    found, content = np.zeros(len(meta_len), np.uint8), np.frombuffer(blobs, np.uint8)
+    lengths = meta_len.astype(np.int64)
+    sizes = lengths + body_len
+    starts = np.cumsum(sizes) - sizes
+    rows = np.flatnonzero(lengths >= PRIORITY_BYTES)
+    expire = (content[starts[rows]] == EXPIRES_KEY) & (lengths[rows] >= EXPIRES_BYTES)
+    at = np.where(expire, EXPIRES_BYTES, 0)
+    is_there = at + PRIORITY_BYTES <= lengths[rows]
+    rows, places = rows[is_there], (starts[rows] + at)[is_there]
+    is_there = content[places] == PRIORITY_KEY
+    found[rows[is_there]] = content[places[is_there] + 1]
+    return found

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
 from hourwheel.formats.expiry_field import pack_expires
+from hourwheel.formats.priority_field import pack_priority
 from hourwheel.formats.tag_gene import key_hash, sparse_gene
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import meta_pb2
@@ -61,6 +62,8 @@ class MessageMeta:
     expires_ms: int = 0
     """From which instant on no group is given it; negative: minus milliseconds after it was stored;
     0: never. See `formats.expiry_field`."""
+    priority: int = 0
+    """0 to 9: of what a group may be given, the highest comes first."""
 
 
 NO_META: Final = MessageMeta()
@@ -92,6 +95,7 @@ def encode(meta: MessageMeta) -> EncodedMeta:
         meta.content_type,
         meta.ordering_key,
         meta.expires_ms,
+        meta.priority,
     )
 
 
@@ -103,6 +107,7 @@ def encode_fields(
     content_type: str,
     ordering_key: str = "",
     expires_ms: int = 0,
+    priority: int = 0,
 ) -> EncodedMeta:
     """Check metadata against the limits and encode it; what repeats is encoded once.
 
@@ -110,12 +115,14 @@ def encode_fields(
 
     Raises:
         MessageTooLarge: more items or bytes than a limit allows; `params` names it.
-        InvalidArgument: an empty or unprintable tag, key or name; a name that is there twice.
+        InvalidArgument: an empty or unprintable tag, key or name; a name that is there twice; a
+            priority that is none.
         InvalidDueTime: an expiry that is out of range.
     """
-    if expires_ms:
+    if expires_ms or priority:
         rest = encode_fields(tags, keys, properties, client_message_id, content_type, ordering_key)
-        raw = _expires_part(expires_ms) + rest.raw
+        head = _expires_part(expires_ms) if expires_ms else b""
+        raw = head + pack_priority(priority) + rest.raw
         _check_size(len(raw))
         return rest._replace(raw=raw)
     if keys or client_message_id or ordering_key:
@@ -172,6 +179,7 @@ def _from_protobuf(message: meta_pb2.MessageMeta) -> MessageMeta:
         message.content_type,
         message.ordering_key,
         message.expires_ms,
+        message.priority,
     )
 
 

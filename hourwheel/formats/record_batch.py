@@ -38,7 +38,7 @@ A batch is a fixed header, columns, then blobs, little-endian, padded to 8 bytes
     other kinds, n rows: payload columns are n rows of the kind's dtype below (or none), blobs are
     the kind's protobuf message (or none).
 
-With the flag EXPIRY some messages expire: their metas begin with the instant (`formats.meta`).
+With EXPIRY and PRIORITY some metas begin with such a field (`formats.expiry_field`).
 With the flag TRANSACTION a PUBLISH batch is the commit of a transaction, and `producer_id` the
 offset of the PREPARE record that has its messages.
 
@@ -62,7 +62,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.batch_columns import blobs_of, pad8, say_expiry, wide_column
+from hourwheel.formats.batch_columns import asked_by, blobs_of, pad8, wide_column
 from hourwheel.formats.dedup_key import DedupColumns, DedupKey, pack_dedup_keys
 
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
@@ -108,7 +108,9 @@ class Flag(IntEnum):
     DEDUP_KEYS = 16
     """Some have a dedup key: of one topic and key one message is pending."""
     EXPIRY = 32
-    """Some expire: their metas say when (`formats.meta`)."""
+    """Some expire: their metas say when (`formats.expiry_field`)."""
+    PRIORITY = 64
+    """Some have a priority: their metas say which (`formats.priority_field`)."""
 
 
 _DEDUP_BYTES: Final = 17
@@ -507,8 +509,8 @@ def build_publish(
         flags |= Flag.OCCURRENCES
     if dedup is not None:
         flags |= Flag.DEDUP_KEYS
-    if metas is not None and say_expiry(metas):
-        flags |= Flag.EXPIRY
+    asked = asked_by(metas or ())
+    flags |= Flag.EXPIRY * asked.expiry | Flag.PRIORITY * asked.priority
     return _assemble(
         Kind.PUBLISH,
         flags,

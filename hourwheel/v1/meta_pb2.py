@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hourwheel/v1/meta.proto\x12\x0chourwheel.v1\"\xb0\x01\n\x0bMessageMeta\x12\x0c\n\x04tags\x18\x01 \x03(\t\x12\x0c\n\x04keys\x18\x02 \x03(\t\x12*\n\nproperties\x18\x03 \x03(\x0b\x32\x16.hourwheel.v1.Property\x12\x19\n\x11\x63lient_message_id\x18\x04 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x14\n\x0cordering_key\x18\x06 \x01(\t\x12\x12\n\nexpires_ms\x18\x07 \x01(\x10\"\'\n\x08Property\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hourwheel/v1/meta.proto\x12\x0chourwheel.v1\"\xc2\x01\n\x0bMessageMeta\x12\x0c\n\x04tags\x18\x01 \x03(\t\x12\x0c\n\x04keys\x18\x02 \x03(\t\x12*\n\nproperties\x18\x03 \x03(\x0b\x32\x16.hourwheel.v1.Property\x12\x19\n\x11\x63lient_message_id\x18\x04 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x14\n\x0cordering_key\x18\x06 \x01(\t\x12\x12\n\nexpires_ms\x18\x07 \x01(\x10\x12\x10\n\x08priority\x18\x08 \x01(\r\"\'\n\x08Property\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014hourwheel.v1P\001Z\030hourwheel/v1;hourwheelv1'
   _globals['_MESSAGEMETA']._serialized_start=42
-  _globals['_MESSAGEMETA']._serialized_end=218
-  _globals['_PROPERTY']._serialized_start=220
-  _globals['_PROPERTY']._serialized_end=259
+  _globals['_MESSAGEMETA']._serialized_end=236
+  _globals['_PROPERTY']._serialized_start=238
+  _globals['_PROPERTY']._serialized_end=277
 # @@protoc_insertion_point(module_scope)

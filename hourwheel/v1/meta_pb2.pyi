@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MessageMeta(_message.Message):
-    __slots__ = ("tags", "keys", "properties", "client_message_id", "content_type", "ordering_key", "expires_ms")
+    __slots__ = ("tags", "keys", "properties", "client_message_id", "content_type", "ordering_key", "expires_ms", "priority")
     TAGS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class MessageMeta(_message.Message):
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     ORDERING_KEY_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_MS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     tags: _containers.RepeatedScalarFieldContainer[str]
     keys: _containers.RepeatedScalarFieldContainer[str]
     properties: _containers.RepeatedCompositeFieldContainer[Property]
@@ -22,7 +23,8 @@ class MessageMeta(_message.Message):
     content_type: str
     ordering_key: str
     expires_ms: int
-    def __init__(self, tags: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Property, _Mapping]]] = ..., client_message_id: _Optional[str] = ..., content_type: _Optional[str] = ..., ordering_key: _Optional[str] = ..., expires_ms: _Optional[int] = ...) -> None: ...
+    priority: int
+    def __init__(self, tags: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[Property, _Mapping]]] = ..., client_message_id: _Optional[str] = ..., content_type: _Optional[str] = ..., ordering_key: _Optional[str] = ..., expires_ms: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class Property(_message.Message):
     __slots__ = ("name", "value")

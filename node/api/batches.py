@@ -15,15 +15,17 @@ from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c_each, split
 from hourwheel.formats.batch_columns import expires_of
 from hourwheel.formats.expiry_field import expires_field
+from hourwheel.formats.priority_field import priority_field
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.formats.tag_gene import GENE_NONE, GENE_SPARSE, GENE_SPEC_OF_TOPIC, key_hash
 from hourwheel.outcomes import IfPending
+from hourwheel.priorities import PRIORITY_MAX
 from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.config.model import LimitsSection
 from timewheel.levels import DAY_MS
 
-_CLIENT_FLAGS: Final = Flag.RELATIVE_DUE | Flag.DEDUP_KEYS | Flag.EXPIRY
+_CLIENT_FLAGS: Final = Flag.RELATIVE_DUE | Flag.DEDUP_KEYS | Flag.EXPIRY | Flag.PRIORITY
 _GENES: Final = (GENE_NONE, GENE_SPARSE)
 _KEYS_FIELD: Final = 0x12
 """Number and wire type of `MessageMeta.keys`; behind it, in one byte, stands its length."""
@@ -176,7 +178,6 @@ def _check_metas(
     Ordering keys choose the queue: else messages of one key would be in several, in no order.
     """
     hash_of: dict[bytes, int] = {}
-    may_expire = bool(batch.header.flags & Flag.EXPIRY)
     to_read = np.flatnonzero(~_are_one_short_key(raw, starts, meta_len)).tolist()
     begins, ends = starts.tolist(), (starts + meta_len).tolist()
     metas = {raw[begins[index] : ends[index]]: index for index in to_read}
@@ -200,12 +201,7 @@ def _check_metas(
                 raise errors.InvalidBatch(
                     f"message {index}: a key has 1 to {limits.KEY_BYTES_MAX} bytes", index=index
                 )
-        if message.expires_ms != (expires_field(meta) if may_expire else 0):
-            raise errors.InvalidBatch(
-                f"message {index}: expires_ms stands first in the metadata, and the batch's flags"
-                " say so",
-                index=index,
-            )
+        _check_asked(meta, message, index, batch.header.flags)
         if message.ordering_key:
             ordering_key = message.ordering_key.encode()
             if len(ordering_key) > limits.KEY_BYTES_MAX:
@@ -221,6 +217,25 @@ def _check_metas(
             raise errors.InvalidBatch(
                 f"message {index}: its key hash is not that of its ordering key", index=index
             )
+
+
+def _check_asked(meta: bytes, message: MessageMeta, index: int, flags: int) -> None:
+    """Expiry and priority stand where they are looked for, if the batch's flags say so."""
+    if message.expires_ms != (expires_field(meta) if flags & Flag.EXPIRY else 0):
+        raise errors.InvalidBatch(
+            f"message {index}: expires_ms stands first in the metadata, and the batch's flags"
+            " say so",
+            index=index,
+        )
+    priority = message.priority
+    if priority != (priority_field(meta) if flags & Flag.PRIORITY else 0) or (
+        priority > PRIORITY_MAX
+    ):
+        raise errors.InvalidBatch(
+            f"message {index}: a priority is at most {PRIORITY_MAX}, stands behind expires_ms, or"
+            " first in the metadata without it, and the batch's flags say so",
+            index=index,
+        )
 
 
 def _check_expiries(batch: RecordBatch) -> None:

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.batch_columns import say_expiry
+from hourwheel.formats.batch_columns import Asked, asked_by
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
 from node.broker import dedup_answers
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
 from node.broker.job_runner import Background
+from node.broker.priorities import place_batch, place_few
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.publish_order import Line, PublishOrder
 from node.catalog.service import CatalogService
@@ -24,7 +25,7 @@ from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
 from node.contracts.publishing import PublishedOne
 from node.shard.deduplication import Published, PublishResults
-from node.shard.views import check_expiry_level
+from node.shard.views import check_asked
 from storage.views.catalog_items import Topic
 
 T = TypeVar("T")
@@ -95,14 +96,14 @@ class PublishService:
             self.admit()
             if batch.header.flags & Flag.DEDUP_KEYS:
                 dedup_answers.check_room(self._shard.views, batch.header.count)
-            if batch.header.flags & Flag.EXPIRY:
-                check_expiry_level(self._shard.views)
+            self._check_level(batch)
             now_ms = self._serving.now_ms()
             due_ms = resolve_due(batch, now_ms, self.horizon_ms)
             found = self._configurator.topic_to_publish(topic, now_ms=now_ms)
             queues = choose_queues(
                 found.topic_id, found.queue_count, batch.key_hash, self._mastership.next_sequence
             )
+            queues = place_batch(batch, queues, (found,))
             return found, self._append(batch, due_ms, queues, now_ms)
 
         found, publishing = await self._in_order(batch.header.producer_id, (topic,), append)
@@ -129,13 +130,13 @@ class PublishService:
             self.admit()
             if batch.header.flags & Flag.DEDUP_KEYS:
                 dedup_answers.check_room(self._shard.views, batch.header.count)
-            if batch.header.flags & Flag.EXPIRY:
-                check_expiry_level(self._shard.views)
+            self._check_level(batch)
             now_ms = self._serving.now_ms()
             due_ms = resolve_due(batch, now_ms, self.horizon_ms)
             found = [self._configurator.topic_to_publish(name, now_ms=now_ms) for name, _ in topics]
             self._check_joined(found, batch)
             queues = queues_of_many(found, counts, batch.key_hash, self._mastership.next_sequence)
+            queues = place_batch(batch, queues, found)
             return found, self._append(batch, due_ms, queues, now_ms)
 
         found, publishing = await self._in_order(batch.header.producer_id, names, append)
@@ -144,6 +145,13 @@ class PublishService:
                 uses.enter_context(self._expiry.publishing(topic, self._serving.now_ms))
             published = await self._outcome(publishing)
         return self._published(published)
+
+    def _check_level(self, batch: RecordBatch) -> None:
+        """Raises FeatureLevelTooLow where a batch asks what some node does not know."""
+        flags = batch.header.flags
+        if flags & (Flag.EXPIRY | Flag.PRIORITY):
+            asked = Asked(bool(flags & Flag.EXPIRY), bool(flags & Flag.PRIORITY))
+            check_asked(self._shard.views, asked)
 
     def _check_joined(self, topics: list[Topic], batch: RecordBatch) -> None:
         """Apply looks at the first topic of a batch alone: they must not differ in what it asks.
@@ -226,14 +234,16 @@ class PublishService:
             self.admit()
             if incoming.dedup is not None:
                 dedup_answers.check_room(self._shard.views, len(incoming.dedup))
-            if say_expiry(incoming.metas):
-                check_expiry_level(self._shard.views)
+            asked = asked_by(incoming.metas)
+            check_asked(self._shard.views, asked)
             check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
             topic = self._configurator.topic_to_publish(incoming.topic)
             queues = queues_of_few(
                 *(topic.topic_id, topic.queue_count, incoming.key_hashes),
                 self._mastership.next_sequence,
             )
+            if asked.priority:
+                queues = place_few(incoming.metas, queues, topic)
             self.small_calls.publish(incoming, queues, future)
             self._group_commit.wake_for_small()
             return topic

@@ -8,7 +8,7 @@ order of names, so that what is made or deleted meanwhile moves nothing else.
 from typing import Final
 
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import QUEUE_COUNT_MAX, topic_queue
+from hourwheel.types import QUEUE_COUNT_MAX
 from node.catalog.positions import held_ids
 from node.contracts.broker import (
     GroupInfo,
@@ -67,10 +67,8 @@ class Listing:
 
     def topic_info(self, topic: Topic) -> TopicInfo:
         """What the API shows of it."""
-        bounds = self._shard.views.queues.bounds
-        released = sum(
-            bounds(topic_queue(topic.topic_id, queue))[1] for queue in range(topic.queue_count)
-        )
+        views = self._shard.views
+        released = sum(views.queues.bounds(queue)[1] for queue in views.queues_of(topic))
         return TopicInfo(
             *(topic.name, topic.queue_count, topic.internal, released, topic.gene),
             description=topic.description,

@@ -531,7 +531,7 @@ class CatalogService:
         is_there = self._catalog.find_topic_by_id(topic.topic_id) is not None
         if not group.start_ms or not is_there:
             return np.empty(0, RESOLVE_ROW)
-        queues = [topic_queue(topic.topic_id, number) for number in range(topic.queue_count)]
+        queues = self._shard.views.queues_of(topic)
         from_ms = self._now_ms() if group.start_ms == START_NOW_MS else group.start_ms
         places = await positions.find_positions(self._shard, queues, from_ms)
         return positions.rows_before(self._shard, group.group_id, queues, places)

@@ -130,15 +130,22 @@ class UnusedGroups:
 
     def _waits_for_nothing(self, one: Subscription, now_ms: int) -> bool:
         """Whether there is no retry for it, and none that somebody else could get."""
-        views, queue = self._shard.views, topic_queue(one.retry_topic_id, 0)
-        start, end = views.queues.bounds(queue)
-        window = views.acks.find(one.group_id, queue)
-        resolved_end = start if window is None else window.first_unresolved(start)
+        views, first = self._shard.views, topic_queue(one.retry_topic_id, 0)
+        queues = [first, *views.queues.priority_queues_of(one.retry_topic_id)]
+        # All are looked at: see `_is_unused`.
+        are_over = [self._is_over(one.group_id, queue, now_ms) for queue in queues]
         return (
             one.filter is None
             and not views.catalog.subscriptions_to(one.retry_topic_id)
-            and (resolved_end >= end or self._quiet.is_over(queue, now_ms))
+            and all(are_over)
         )
+
+    def _is_over(self, group_id: int, queue: int, now_ms: int) -> bool:
+        """Whether a group is done with a queue of its retries, or that has long been quiet."""
+        start, end = self._shard.views.queues.bounds(queue)
+        window = self._shard.views.acks.find(group_id, queue)
+        resolved_end = start if window is None else window.first_unresolved(start)
+        return resolved_end >= end or self._quiet.is_over(queue, now_ms)
 
     def _would_get_again(self, group: Group, subscriptions: list[Subscription]) -> bool:
         """Whether a new group of this name would get something that this one has resolved."""

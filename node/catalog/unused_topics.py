@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from hourwheel.types import topic_queue
 from node.catalog.name_uses import NameUses
 from node.catalog.quiet_queues import QuietQueues
 from node.catalog.service import CatalogService
@@ -95,8 +94,7 @@ class UnusedTopics:
         if len(subscriptions) > SUBSCRIPTIONS_MAX:
             return False
         # All are looked at: for how long a queue is quiet counts from the first look at it.
-        queues = [topic_queue(topic.topic_id, at) for at in range(topic.queue_count)]
-        are_over = [self._quiet.is_over(queue, now_ms) for queue in queues]
+        are_over = [self._quiet.is_over(queue, now_ms) for queue in views.queues_of(topic)]
         may_go = [self._groups.may_lose(one, groups_before_ms, now_ms) for one in subscriptions]
         return all(are_over) and all(may_go)
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.types import topic_of
+from hourwheel.priorities import is_priority_queue
+from hourwheel.types import topic_of, topic_queue
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch
 from node.consumers.group_limits import GroupLimits
@@ -454,7 +455,10 @@ class Polls:
         """Serve waiters of what has become visible up to `now_ms`, and of these queues."""
         self._receiver.work = 0
         due = self._receiver.ordered.take_due(now_ms)
-        self._waiters.turn([*touched, *due], now_ms)
+        touched = [*touched, *due]
+        for number in filter(is_priority_queue, touched):  # it may be new to those who wait
+            self._waiters.watch_also(number, topic_queue(topic_of(number), 0), now_ms)
+        self._waiters.turn(touched, now_ms)
         for group_id in self._limits.take_ready(now_ms):
             for interest in self._limits.granted(group_id):
                 if not self._postpone(interest):

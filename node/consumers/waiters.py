@@ -174,6 +174,14 @@ class Waiters:
                 self._gates.watch(queue, now_ms)
         self._waiting[interest].append(waiter)
 
+    def watch_also(self, queue: int, beside: int, now_ms: int) -> None:
+        """Whoever waits for the queue `beside` waits for this one as well, from now on."""
+        for interest in self._interests_of.get(beside, ()):
+            if queue not in self._queues[interest]:
+                self._queues[interest] = [*self._queues[interest], queue]
+                self._interests_of.setdefault(queue, set()).add(interest)
+                self._gates.watch(queue, now_ms)
+
     def discard(self, interest: Interest, waiter: Waiter) -> None:
         """Wait no longer."""
         waiting = self._waiting.get(interest)

@@ -1,6 +1,7 @@
 """The receiver: leases the next messages of a group's queues, up to the release gate."""
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,7 +12,8 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.types import GroupId, TopicId, TopicQueue, topic_of, topic_queue
+from hourwheel.types import GroupId, TopicId, TopicQueue, queue_of, topic_of, topic_queue
+from node.delivery.cuts import blob_bytes, cut, good_run
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
 from node.delivery.expiry import Expired, without
 from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFilter, ScanResult
@@ -23,7 +25,7 @@ from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 from storage.queues.ack_state import WINDOW_POSITIONS
-from storage.views.unit import FEW_UNITS, Units, copied, rows_of
+from storage.views.unit import Units, copied
 from timewheel.bodies import Bodies
 
 
@@ -82,7 +84,8 @@ class Receiver:
         self.counts = Counts()
         """What filters did; the shell adds it up and makes it anew."""
         self._long_checks = LongChecks()
-        self._turns: dict[tuple[int, int], int] = {}
+        self._turns: dict[GroupQueue, int] = {}
+        """First queue of a group and priority -> which of these queues is next."""
         self.corrupt: list[Corrupt] = []
         """Messages that failed their checksum, withheld from the group: the shell sees to them."""
         self.work = 0
@@ -107,14 +110,27 @@ class Receiver:
                 self.leases.deliver_again(group_queue, one.first, one.end)
 
     def queues_of(self, group_id: GroupId, topic_id: TopicId) -> list[TopicQueue]:
-        """The queues that a group's Receive of a topic reads: its retries first."""
+        """The queues that a group's Receive of a topic reads."""
+        levels = self._levels(group_id, topic_id)
+        return levels[0] if len(levels) == 1 else list(chain.from_iterable(levels))
+
+    def _levels(self, group_id: GroupId, topic_id: TopicId) -> list[list[TopicQueue]]:
+        """The same for each priority, the highest first; in each, the retries first."""
         catalog = self._views.catalog
         subscription = catalog.find_subscription(group_id, topic_id)
         topic = catalog.find_topic_by_id(topic_id)
         if subscription is None or topic is None:
             return []
         own = [topic_queue(topic_id, queue) for queue in range(topic.queue_count)]
-        return [topic_queue(subscription.retry_topic_id, 0), *own]
+        own.insert(0, topic_queue(subscription.retry_topic_id, 0))
+        retries = self._views.queues.priority_queues_of(subscription.retry_topic_id)
+        others = self._views.priority_queues_of(topic)
+        if not retries and not others:
+            return [own]
+        levels: dict[int, list[TopicQueue]] = {}
+        for number in (*retries, *others):
+            levels.setdefault(queue_of(number), []).append(TopicQueue(number))
+        return [*(levels[one] for one in sorted(levels, reverse=True)), own]
 
     def has_undelivered(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> bool:
         """Whether anything is visible that was not delivered: else `receive` has nothing."""
@@ -176,37 +192,39 @@ class Receiver:
     ) -> Delivery | None:
         """Lease the next messages of one queue, or None where nothing is visible.
 
+        One of the highest priority that has any; those of one priority take turns.
+
         Where little matches a filter, it is also None when one turn of the loop has scanned
         enough: see `is_unfinished`.
         """
         scan_filter = self._scan_filter(group_id, topic_id, call_filter)
-        queues = self.queues_of(group_id, topic_id)
-        turn = self._turns.get((group_id, topic_id), 0)
         scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
         self.is_unfinished, is_ordered = False, self._is_ordered(group_id)
-        for step in range(len(queues)):
-            number = queues[(turn + step) % len(queues)]
-            group_queue, left = GroupQueue(group_id, number), scanner.work
-            is_whole = scan_filter is None or topic_of(number) != topic_id
-            if is_ordered:
-                others = queues[1:] if number == queues[0] else queues[:1]
-                wanted = None if is_whole else scan_filter
-                delivery = self._receive_in_order(group_queue, others, wanted, scanner, limits)
-            elif scan_filter is None or is_whole:
-                delivery = self._receive_from(group_queue, limits, topic_id)
-            elif call_filter is None:
-                delivery = self._receive_matching(group_queue, scan_filter, scanner, limits)
-            else:
-                delivery = self._receive_by_call(
-                    group_queue, scan_filter, scanner, limits, call_filter
-                )
-            self.work += left - scanner.work
-            if delivery is not None or self.is_unfinished:
-                # An unfinished queue lets the others have their turn, too.
-                self._turns[group_id, topic_id] = (turn + step + 1) % len(queues)
-                if delivery is None or scan_filter is None or scan_filter.checks:
-                    return delivery
-                return replace(delivery, to_check=self._subscribed(group_id, topic_id))
+        for queues in self._levels(group_id, topic_id):
+            place = GroupQueue(group_id, queues[0])
+            turn = self._turns.get(place, 0)
+            for step in range(len(queues)):
+                number = queues[(turn + step) % len(queues)]
+                group_queue, left = GroupQueue(group_id, number), scanner.work
+                wanted = scan_filter if topic_of(number) == topic_id else None
+                if is_ordered:
+                    others = queues[1:] if number == queues[0] else queues[:1]
+                    delivery = self._receive_in_order(group_queue, others, wanted, scanner, limits)
+                elif wanted is None:
+                    delivery = self._receive_from(group_queue, limits, topic_id)
+                elif call_filter is None:
+                    delivery = self._receive_matching(group_queue, wanted, scanner, limits)
+                else:
+                    delivery = self._receive_by_call(
+                        group_queue, wanted, scanner, limits, call_filter
+                    )
+                self.work += left - scanner.work
+                if delivery is not None or self.is_unfinished:
+                    # An unfinished queue lets the others have their turn, too.
+                    self._turns[place] = (turn + step + 1) % len(queues)
+                    if delivery is None or scan_filter is None or scan_filter.checks:
+                        return delivery
+                    return replace(delivery, to_check=self._subscribed(group_id, topic_id))
         return None
 
     def _subscribed(self, group_id: GroupId, topic_id: TopicId) -> FilterExpression | None:
@@ -240,7 +258,7 @@ class Receiver:
             first, end = self.leases.find_range(group_queue, window, bounds, count_max)
             if first >= end:
                 return None
-            units = _cut(queue.read(first, end - first), bytes_max)
+            units = cut(queue.read(first, end - first), bytes_max)
             end = first + len(units)
             blobs, bad = self._bodies.read_joined(units)
             if not bad:
@@ -261,7 +279,7 @@ class Receiver:
                     return None
                 count_max = max(count_max, _EXPIRED_LOOK)
                 continue
-            low, high = _good_run([one.ordinal for one in bad], len(units))
+            low, high = good_run([one.ordinal for one in bad], len(units))
             for ordinal, error in bad:
                 unit = units[ordinal : ordinal + 1]
                 if ordinal < low and not self._withhold(group_queue, first + ordinal, unit, error):
@@ -270,7 +288,7 @@ class Receiver:
         # It has looked further where it came upon what has expired.
         if end - first > limits.count_max:
             units, end = units[: limits.count_max], first + limits.count_max
-            blobs = blobs[: int(_blob_bytes(units).sum())]
+            blobs = blobs[: int(blob_bytes(units).sum())]
         lease = self.leases.grant(group_queue, first, end, now_ms + invisible_ms)
         return self._delivery(lease, units, blobs, now_ms)
 
@@ -286,7 +304,7 @@ class Receiver:
         """Lease those at `kept` of some positions: the first that are allowed."""
         if len(kept) > limits.count_max:
             kept, units = kept[: limits.count_max], units[: limits.count_max]
-            blobs = blobs[: int(_blob_bytes(units).sum())]
+            blobs = blobs[: int(blob_bytes(units).sum())]
         until_ms = limits.now_ms + limits.invisible_ms
         lease = self.leases.grant_selected(group_queue, positions[kept], until_ms)
         return self._delivery(lease, units, blobs, limits.now_ms)
@@ -319,7 +337,7 @@ class Receiver:
         rivals = [GroupQueue(group_queue.group_id, number) for number in others]
         positions = self.ordered.take(group_queue, rivals, limits.count_max, limits.now_ms)
         while positions:
-            units = _cut(queue.pick(np.array(positions, np.int64)), limits.bytes_max)
+            units = cut(queue.pick(np.array(positions, np.int64)), limits.bytes_max)
             lines.put_back(positions[len(units) :])
             positions = positions[: len(units)]
             blobs, bad = self._bodies.read_joined(units)
@@ -548,46 +566,3 @@ _EXPIRED_LOOK: Final = 512
 """So many are looked at together behind what has expired, however few are asked for."""
 _EXPIRED_TURNS: Final = 4
 """After so many looks without anything to deliver, others have their turn: some 5 ms."""
-
-
-def _blob_bytes(units: Units) -> NDArray[np.int64]:
-    sizes: NDArray[np.int64] = units["body_len"].astype(np.int64) + units["meta_len"]
-    return sizes
-
-
-def _cut(units: Units, bytes_max: int) -> Units:
-    """The first units whose blobs fit, and that were published to one topic; at least one."""
-    if len(units) > FEW_UNITS:
-        return _cut_to_origin(_cut_to_bytes(units, bytes_max))
-    rows, total_bytes = rows_of(units), 0
-    for ordinal, row in enumerate(rows):
-        total_bytes += row.blob_bytes
-        if ordinal and (total_bytes > bytes_max or row.origin_topic != rows[0].origin_topic):
-            return units[:ordinal]
-    return units
-
-
-def _cut_to_bytes(units: Units, bytes_max: int) -> Units:
-    """The first units whose blobs fit, and at least one."""
-    sizes = units["body_len"].astype("i8") + units["meta_len"]
-    total = sizes.cumsum()
-    if int(total[-1]) <= bytes_max:
-        return units
-    return units[: max(1, int(total.searchsorted(bytes_max, "right")))]
-
-
-def _cut_to_origin(units: Units) -> Units:
-    """The first units that were published to one topic: dead letters are of several."""
-    origins = units["origin_topic"]
-    same = origins == origins[0]
-    return units if same.all() else units[: int(same.argmin())]
-
-
-def _good_run(bad: list[int], count: int) -> tuple[int, int]:
-    """[low, high) of the first run without a bad one."""
-    low = 0
-    for index in [*bad, count]:
-        if index > low:
-            return low, index
-        low = index + 1
-    return count, count

@@ -19,7 +19,7 @@ from hourwheel.formats.batch_columns import expires_of
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
-from hourwheel.types import QUEUE_BITS, Key, topic_of
+from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, Key, topic_of
 from node.shard import pending_uniqueness
 from node.shard.deduplication import PublishResults, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
@@ -460,7 +460,8 @@ class Applier:
             self._release(letters)
         again = pick(units, ~spent)
         if len(again):
-            again["topic_queue"] = subscription.retry_topic_id << 8
+            number = int(units["topic_queue"][0])
+            again["topic_queue"] = views.retry_queue_of(subscription, number)
             again["attempt"] = attempts[~spent] + 1
             again["due_ms"] = retry_due_ms
             views.counters.redelivered += len(again)
@@ -501,8 +502,10 @@ class Applier:
         done = views.catalog.apply(change)
         if done:
             for topic in deleted:
-                views.queues.drop_topic(topic.topic_id, topic.queue_count)
-                views.acks.drop_topic(topic.topic_id, topic.queue_count)
+                is_plain = not views.queues.priority_queues_of(topic.topic_id)
+                count = topic.queue_count if is_plain else QUEUE_COUNT_MAX
+                views.queues.drop_topic(topic.topic_id, count)
+                views.acks.drop_topic(topic.topic_id, count)
                 views.expiring_topics.discard(topic.topic_id)
             if change.HasField("delete_group_id"):
                 views.acks.drop_group(change.delete_group_id)

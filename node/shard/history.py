@@ -373,6 +373,8 @@ class History:
             return [*first, event._replace(kind=EventKind.DEAD)]
         attempt = REDRIVEN_ATTEMPT if outcome == Outcome.REDRIVE else tried + 1
         due_ms, queue = int(row["retry_due_ms"]), reads.retry_topic_id << QUEUE_BITS
+        if outcome != Outcome.REDRIVE:
+            queue = self._views.retry_queue_of(reads, place.topic_queue)
         event = event._replace(due_ms=due_ms)
         again = Waiting(group_id, queue, due_ms, attempt, at_ms)
         if due_ms <= at_ms:

@@ -14,7 +14,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import HEADER_BYTES, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.replication_pb2 import WantedMessage
-from hourwheel.types import SEQUENCE_MAX, Key, queue_of, topic_of
+from hourwheel.types import SEQUENCE_MAX, Key, topic_of
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
 from storage.log.scan import find_half_sound
@@ -110,7 +110,7 @@ class MessageLookup:
     def _units_of(self, wanted: Wanted) -> Iterator[Units]:
         """Index entries that are this message's: of its queue, and then of the wheel."""
         topic = self._views.catalog.find_topic_by_id(topic_of(wanted.topic_queue))
-        if topic is None or queue_of(wanted.topic_queue) >= topic.queue_count:
+        if topic is None or wanted.topic_queue not in self._views.queues_of(topic):
             return
         if wanted.position is not None:
             queue = self._views.queues.get(wanted.topic_queue)

@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import invariant
+from hourwheel.formats.batch_columns import Asked
 from hourwheel.internal.v1.state_pb2 import EpochState
-from hourwheel.types import Key
+from hourwheel.priorities import has_room, retry_queue
+from hourwheel.types import Key, TopicQueue, topic_of, topic_queue
 from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues, RetainFrom
 from storage.views.catalog import Catalog
+from storage.views.catalog_items import Subscription, Topic
 from storage.views.dedup_keys import DedupKeys
 from storage.views.key_index import KeyIndex
 from storage.views.moved import Moved, are_above
@@ -30,7 +33,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 12
+FEATURE_LEVEL: Final = 13
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -52,6 +55,8 @@ RETENTION_LEVEL: Final = 11
 """From this level on TRIM goes by the retention that a topic has of its own."""
 EXPIRY_LEVEL: Final = 12
 """From this level on messages may expire: PUBLISH with EXPIRY, and RESOLVE expired."""
+PRIORITY_LEVEL: Final = 13
+"""From this level on messages may have priorities: PUBLISH with PRIORITY, queues of priorities."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -161,6 +166,25 @@ class Views:
             return RetainFrom(retain_from_ms)
         of_topics = self.catalog.retentions_ms.items()
         return RetainFrom(retain_from_ms, {one: now_ms - ms for one, ms in of_topics})
+
+    def queues_of(self, topic: Topic) -> list[TopicQueue]:
+        """A topic's queues that messages are released to: its own, then those of priorities.
+
+        Of these the ones that had an entry once, the highest priority first.
+        """
+        own = [topic_queue(topic.topic_id, number) for number in range(topic.queue_count)]
+        return [*own, *self.priority_queues_of(topic)]
+
+    def priority_queues_of(self, topic: Topic) -> list[TopicQueue]:
+        """Those of priorities, as `queues_of` has them."""
+        found = self.queues.priority_queues_of(topic.topic_id)
+        return [TopicQueue(one) for one in found] if found and has_room(topic.queue_count) else []
+
+    def retry_queue_of(self, subscription: Subscription, number: int) -> TopicQueue:
+        """Where a group tries again what it was given from a queue: with the same priority."""
+        topic = self.catalog.find_topic_by_id(topic_of(number))
+        queue_count = 1 if topic is None else topic.queue_count
+        return retry_queue(subscription.retry_topic_id, number, queue_count)
 
     def epochs_of(self, sequences: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """uint32[n]: epoch in which each sequence was given; 0 before the first epoch."""
@@ -295,11 +319,15 @@ def check_feature_level(level: int, **where: int | str) -> None:
         )
 
 
-def check_expiry_level(views: Views) -> None:
-    """Raises FeatureLevelTooLow where messages cannot expire yet."""
-    if views.feature_level < EXPIRY_LEVEL:
-        raise errors.FeatureLevelTooLow(
-            "messages can expire when all nodes are of a version that knows how",
-            level=views.feature_level,
-            level_min=EXPIRY_LEVEL,
-        )
+def check_asked(views: Views, asked: Asked) -> None:
+    """Raises FeatureLevelTooLow where messages cannot expire yet, or have no priorities."""
+    for is_asked, what, level in (
+        (asked.expiry, "messages can expire", EXPIRY_LEVEL),
+        (asked.priority, "messages can have priorities", PRIORITY_LEVEL),
+    ):
+        if is_asked and views.feature_level < level:
+            raise errors.FeatureLevelTooLow(
+                f"{what} when all nodes are of a version that knows how",
+                level=views.feature_level,
+                level_min=level,
+            )

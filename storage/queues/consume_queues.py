@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
+from hourwheel.priorities import is_priority_queue
 from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
@@ -49,6 +50,7 @@ class _Pending(NamedTuple):
 
 
 _ENDED_AT_ONCE: Final = 24
+_NONE: Final[list[int]] = []
 
 
 def folder_name(topic_queue: int) -> str:
@@ -85,6 +87,11 @@ class ConsumeQueues:
         self._unopened = {each.topic_queue: each for each in state}
         """State of the queues that nobody asked for yet."""
         self._queues: dict[int, ConsumeQueue] = {}
+        self._of_priorities: dict[int, list[int]] = {}
+        """Topic -> its queues that may be of priorities, descending: those that had an entry once,
+        and maybe others. Most topics have none."""
+        for number in self._unopened:
+            self._note_priority(number)
         self._changes = QueueChanges(set(self._unopened), {})
         self._bounds: dict[int, tuple[int, int]] = {}
         """Queue -> (start, end)."""
@@ -163,10 +170,23 @@ class ConsumeQueues:
         )
         self._unopened.pop(topic_queue, None)
         self._queues[topic_queue] = queue
+        self._note_priority(topic_queue)
         return queue
 
     def _path(self, topic_queue: int) -> str:
         return join(self._directory, folder_name(topic_queue))
+
+    def _note_priority(self, number: int) -> None:
+        known = self._of_priorities.get(number >> QUEUE_BITS, [])
+        if is_priority_queue(number) and number not in known:
+            self._of_priorities[number >> QUEUE_BITS] = sorted([*known, number], reverse=True)
+
+    def priority_queues_of(self, topic_id: int) -> list[int]:
+        """The queues of priorities that a topic has, the highest first.
+
+        Of a topic that has no room for priorities they are ordinary ones: see `Views.queues_of`.
+        """
+        return self._of_priorities.get(topic_id, _NONE)
 
     def bounds(self, topic_queue: int) -> tuple[int, int]:
         """(start, end) of a queue's positions; it is not opened for that."""
@@ -271,6 +291,7 @@ class ConsumeQueues:
                 self._prepared.pop(number, None)
                 self._changes.changed.discard(number)
                 self._changes.full_ms.pop(number, None)
+        self._of_priorities.pop(topic_id, None)
 
     def begin_checkpoint(self) -> list[Work]:
         """Capture what changed, as of now (`state`); see `ConsumeQueue.begin_checkpoint`."""

@@ -5,7 +5,7 @@ import pytest
 from xxhash import xxh3_128_digest
 
 from hourwheel.formats import message_id
-from hourwheel.formats.batch_columns import expires_of
+from hourwheel.formats.batch_columns import expires_of, priorities_of
 from hourwheel.formats.record_batch import ROWS, Flag, Kind, RecordBatch
 from storage.files.file_header import FileType, check_file_header
 from tests.sim.disk import SimulatedDisk
@@ -96,6 +96,15 @@ def test_publish_when_golden_and_with_expiry_is_read() -> None:
     expires = expires_of(batch.blobs, batch.meta_len, batch.body_len)
     assert expires.tolist() == [DUE_MS + 1, -500, 0]
     assert bytes(batch.blobs)[0] == 0x39, "before all other fields"
+
+
+def test_publish_when_golden_and_with_priorities_is_read() -> None:
+    batch = RecordBatch(golden("batch_publish_prioritised"))
+    batch.verify()
+    assert batch.header.flags == Flag.EXPIRY | Flag.PRIORITY
+    assert priorities_of(batch.blobs, batch.meta_len, batch.body_len).tolist() == [9, 1, 0]
+    assert expires_of(batch.blobs, batch.meta_len, batch.body_len).tolist() == [DUE_MS + 1, 0, 0]
+    assert batch.topic_queue.tolist() == [0x01FF, 0x0100, 0x0100]
 
 
 def test_message_id_when_golden_is_read() -> None:

@@ -55,12 +55,15 @@ BODIES: Final = (b"first body", b"", b"third")
 METAS: Final = (b"", b"\x0a\x03tag", b"\x0a\x01t")
 
 
-def stamped(raw: bytes | RecordBatch) -> bytes:
-    """A batch as a master writes it."""
+_QUEUES: Final = (0x0101, 0x0102, 0x0200)
+
+
+def stamped(raw: bytes | RecordBatch, queues: tuple[int, int, int] = _QUEUES) -> bytes:
+    """A batch as a master writes it; `queues` of a PUBLISH of three messages."""
     batch = raw if isinstance(raw, RecordBatch) else RecordBatch(raw)
     if batch.header.kind == Kind.PUBLISH:
-        queues = np.array([0x0101, 0x0102, 0x0200], np.uint32)
-        pieces = stamp(batch, STAMP, due_ms=batch.due_ms, topic_queue=queues)
+        numbers = np.array(queues, np.uint32)
+        pieces = stamp(batch, STAMP, due_ms=batch.due_ms, topic_queue=numbers)
     else:
         pieces = stamp(batch, STAMP)
     return b"".join(pieces)
@@ -244,6 +247,17 @@ def publish_expiring() -> bytes:
     return stamped(build_publish([DUE_MS, DUE_MS, DUE_MS], BODIES, metas=metas))
 
 
+def publish_prioritised() -> bytes:
+    """Messages with a priority: one that expires, one with an ordering key; and one without."""
+    metas = [
+        encode(MessageMeta(expires_ms=DUE_MS + 1, priority=9)),
+        encode(MessageMeta(ordering_key="k", priority=1)),
+        encode(MessageMeta(tags=("t",))),
+    ]
+    raw = build_publish([DUE_MS] * 3, BODIES, metas=[meta.raw for meta in metas])
+    return stamped(raw, (0x01FF, 0x0100, 0x0100))
+
+
 def config() -> bytes:
     """A CONFIG with a blob (the bytes need not be a message of its kind here)."""
     return stamped(build_blob(Kind.CONFIG, b"\x10\x05"))
@@ -364,6 +378,7 @@ BATCHES: Final[dict[str, Callable[[], bytes]]] = {
     "batch_resolve_in_place": resolve_in_place,
     "batch_resolve_expired": resolve_expired,
     "batch_publish_expiring": publish_expiring,
+    "batch_publish_prioritised": publish_prioritised,
     "batch_config": config,
     "batch_trim": trim,
     "batch_trim_sequences": trim_sequences,

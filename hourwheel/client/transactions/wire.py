@@ -62,6 +62,7 @@ def _from_wire(found: broker_pb2.OutgoingMessage) -> Message:
         content_type=meta.content_type,
         expires_ms=meta.expires_ms if meta.expires_ms > 0 else None,
         expire_after_ms=_after_ms(found, meta.expires_ms),
+        priority=meta.priority,
     )
 
 

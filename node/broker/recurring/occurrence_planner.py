@@ -26,6 +26,7 @@ from hourwheel.formats.meta import MessageMeta
 from hourwheel.formats.record_batch import CANCEL_ROW, RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, gene_of
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+from node.broker.priorities import place_few
 from node.broker.publish_service import PublishService, queues_of_few
 from node.broker.recurring.occurrence_times import (
     MISSED_ALL,
@@ -315,6 +316,8 @@ class OccurrencePlanner:
             [raw.key_hash],
             self._mastership.next_sequence + state.next_index,
         )
+        if meta.priority:
+            (queue,) = place_few((raw.raw,), [queue], topic)
         return Occurrence(
             *(name, state.version, state.next_index, due_ms, queue, raw.raw),
             gene_of(topic.gene, meta.tags, meta.properties),
@@ -407,4 +410,5 @@ def meta_of(raw: bytes, name: str, index: int, due_ms: int) -> MessageMeta:
         meta.content_type,
         meta.ordering_key,
         expiry_of(meta.expires_ms, due_ms),
+        meta.priority,
     )

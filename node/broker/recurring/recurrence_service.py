@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.formats import meta as metas
-from hourwheel.formats.expiry_field import expires_field
+from hourwheel.formats.batch_columns import asked_by
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import CANCEL_ROW
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+from node.broker.priorities import check_room
 from node.broker.publish_service import PublishService
 from node.broker.recurring.occurrence_planner import OccurrencePlanner, meta_of
 from node.broker.recurring.occurrence_times import INSTANT_MS_MAX, check_times, schedule_of
@@ -24,7 +25,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.recurring import RecurrenceInfo
-from node.shard.views import RECURRENCE_LEVEL, check_expiry_level
+from node.shard.views import RECURRENCE_LEVEL, check_asked
 from storage.views.recurrences import NO_SEQUENCE, State
 
 _INDEX_MAX: Final = (1 << 64) - 1
@@ -60,14 +61,16 @@ class RecurrenceService:
         metas.encode(meta_of(config.meta, name, _INDEX_MAX, 0))  # raises where there is no room
         await self._catalog_service.settle_topic(config.topic)
         await self._prepare(config.name)
-        if expires_field(config.meta):
-            check_expiry_level(self._shard.views)
+        asked = asked_by((config.meta,))
+        check_asked(self._shard.views, asked)
         state = self._view.find(config.name)
         version = 0 if state is None else state.version
         if expected_version is not None and expected_version != version:
             raise _changed(version)
         self._check_room(config, is_new=state is None)
         found = self._catalog_service.topic_to_publish(config.topic)
+        if asked.priority:
+            check_room((found,))
         with self._expiry.publishing(found, self._serving.now_ms):
             return await self._change(
                 config.name, state, RecurrenceChange(expected_version=version, put=config)

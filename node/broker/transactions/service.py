@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors, limits
-from hourwheel.formats.batch_columns import say_expiry
+from hourwheel.formats.batch_columns import asked_by
 from hourwheel.formats.committed_batch import of_transaction
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import PREPARE_ROW, TRANSACT_ROW, RecordBatch, build_publish
@@ -23,6 +23,7 @@ from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import Prepared
 from hourwheel.outcomes import TransactionState
 from hourwheel.types import DUE_MS_MAX
+from node.broker.priorities import check_room, place_batch
 from node.broker.publish_service import PublishService, check_instants, queues_of_many
 from node.broker.transactions.defaults import TransactionDefaults
 from node.broker.transactions.withheld import Withheld
@@ -40,7 +41,7 @@ from node.contracts.transactions import (
 from node.repair.record_mender import RecordMender
 from node.shard.deduplication import transaction_decided
 from node.shard.transaction_apply import Prepare
-from node.shard.views import TRANSACTION_LEVEL, check_expiry_level
+from node.shard.views import TRANSACTION_LEVEL, check_asked
 from storage.views.catalog_items import Topic
 from storage.views.transactions import Transaction
 
@@ -92,8 +93,9 @@ class TransactionService:
             await self._catalog_service.settle_topic(part.topic)
         self._publishing.admit()
         self._check_level()
-        if any(say_expiry(part.metas) for part in preparing.parts):
-            check_expiry_level(self._shard.views)
+        asked = [asked_by(part.metas) for part in preparing.parts]
+        for each in asked:
+            check_asked(self._shard.views, each)
         now_ms = self._serving.now_ms()
         for part in preparing.parts:
             check_instants(list(part.due_ms), now_ms, self._publishing.horizon_ms)
@@ -107,6 +109,7 @@ class TransactionService:
             self._catalog_service.topic_to_publish(part.topic, now_ms=now_ms)
             for part in preparing.parts
         ]
+        check_room(topic for topic, each in zip(topics, asked, strict=True) if each.priority)
         rows = np.zeros(len(topics), PREPARE_ROW)
         rows["token_high"] = int.from_bytes(preparing.token[:8], "big")
         rows["token_low"] = int.from_bytes(preparing.token[8:], "big")
@@ -258,6 +261,7 @@ class TransactionService:
             delays = np.array(prepared.delays_ms, np.int64)
             due_ms = np.where(delays < 0, due_ms, np.minimum(now_ms + delays, DUE_MS_MAX))
         queues = queues_of_many(topics, counts, batch.key_hash, self._mastership.next_sequence)
+        queues = place_batch(batch, queues, topics)
         with self._using(topics):
             published = await self._publishing.propose_batch(batch, due_ms, queues, now_ms)
         if not published.duplicate:

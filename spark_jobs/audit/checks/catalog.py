@@ -60,6 +60,8 @@ class Timeline:
     """(group, topic it reads from, its own retries too) -> changes, ascending."""
     retentions_ms: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)
     """Topic id, of retries too -> changes of the retention that it has of its own, ascending."""
+    queue_counts: dict[int, int] = field(default_factory=dict)
+    """Topic id -> how many queues of its own it has."""
     catalogs: dict[int, Catalog] = field(default_factory=dict)
     """Offset of a checkpoint -> all that was there when records below it were applied."""
     findings: list[Finding] = field(default_factory=list)
@@ -226,6 +228,7 @@ def _note(line: Timeline, catalog: Catalog, offset: int) -> None:
         line.topics.setdefault(topic_id, Life(max(offset, 0), FOREVER))
         line.names[topic_id] = topic.name
         line.gene_specs[topic_id] = topic.gene
+        line.queue_counts[topic_id] = topic.queue_count
         if topic.internal:
             line.internal.add(topic_id)
     for number, life in line.topics.items():

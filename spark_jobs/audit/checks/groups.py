@@ -246,9 +246,10 @@ def sum_up(
                 ages.append(max(queue.entries[first].due_ms, queue.entries[first].store_ms))
             for one in queue.entries:
                 attempts[one.tried] = attempts.get(one.tried, 0) + 1
-        retry_queue = subscription.retry_topic_id << 8
+        retry_topic_id = subscription.retry_topic_id
         pending = sum(
-            1 for one in retries.scheduled if one.topic_queue == retry_queue and one.end >= FOREVER
+            one.topic_queue >> QUEUE_BITS == retry_topic_id and one.end >= FOREVER
+            for one in retries.scheduled
         )
         sources = {topic_id, int(subscription.retry_topic_id)}
         found.append(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Outcome
+from hourwheel.priorities import retry_queue
 from hourwheel.types import QUEUE_BITS, topic_of
 from spark_jobs.audit.checks.catalog import Timeline
 from spark_jobs.audit.checks.dispatch import DispatchTable
@@ -303,7 +304,9 @@ class _Follower:
         if again:
             due_ms = int(row["retry_due_ms"])
             again = [one._replace(due_ms=due_ms, attempt=one.tried + 1) for one in again]
-            self._schedule(again, int(subscription.retry_topic_id) << 8, row, offset)
+            queue_count = self._line.queue_counts.get(topic_id, 1)
+            number = retry_queue(subscription.retry_topic_id, topic_queue, queue_count)
+            self._schedule(again, number, row, offset)
 
     def _note_expiry(
         self, index: int, row: Array, units: list[tuple[int, Unit]], *, is_letter: bool

@@ -140,4 +140,5 @@ def _fields(message: ReceivedMessage) -> dict[str, Any]:
         "client_message_id": meta.client_message_id,
         "content_type": meta.content_type,
         "ordering_key": meta.ordering_key,
+        "priority": meta.priority,
     }

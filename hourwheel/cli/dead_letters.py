@@ -149,6 +149,7 @@ def _facts(one: DeadLetterMessage) -> dict[str, Any]:
         "client_message_id": one.meta.client_message_id,
         "content_type": one.meta.content_type,
         "ordering_key": one.meta.ordering_key,
+        "priority": one.meta.priority,
         "body_bytes": one.body_bytes,
         "is_corrupt": one.is_corrupt,
     }

@@ -47,6 +47,8 @@ def _line(event: MessageEvent) -> str:
     parts += [
         f"{name} {text}" for name, text in (("topic", event.topic), ("group", event.group)) if text
     ]
+    if event.priority:
+        parts.append(f"priority {event.priority}")
     if event.attempt and event.group:
         parts.append(f"attempt {event.attempt}")
     if event.kind in _WAITING:

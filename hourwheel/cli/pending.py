@@ -210,6 +210,7 @@ def _facts(message: PendingMessage) -> dict[str, Any]:
         "client_message_id": meta.client_message_id,
         "content_type": meta.content_type,
         "ordering_key": meta.ordering_key,
+        "priority": meta.priority,
         "body_bytes": message.body_bytes,
         "is_corrupt": message.is_corrupt,
     }

@@ -21,7 +21,7 @@ from hourwheel.client.message import Message
 from hourwheel.crc32c import crc32c
 from hourwheel.formats import meta as metas
 from hourwheel.formats import record_batch
-from hourwheel.formats.batch_columns import NOTHING_ASKED, Asked, asked_by
+from hourwheel.formats.batch_columns import NOTHING_REQUESTED, Requested, requested_by
 from hourwheel.formats.dedup_key import NO_DEDUP_KEY, DedupKey, make_dedup_key
 from hourwheel.formats.meta import EncodedMeta, MessageMeta
 from hourwheel.formats.record_batch import HEADER_BYTES, I64
@@ -80,7 +80,7 @@ class Draft:
     """Bytes of the largest message's meta and body."""
     dedup: list[DedupKey] | None = None
     """None: no message has a dedup key."""
-    asked: Asked = NOTHING_ASKED
+    requested: Requested = NOTHING_REQUESTED
     """What its metas ask of a node."""
     count: int = field(init=False)
     """How many messages."""
@@ -93,7 +93,7 @@ class Draft:
 
         Some things ask more of a node: what has none of them is not refused with them.
         """
-        return self.is_relative, self.dedup is not None, *self.asked
+        return self.is_relative, self.dedup is not None, *self.requested
 
     def __post_init__(self) -> None:
         """Derive what is asked for again and again."""
@@ -114,9 +114,9 @@ def draft_one(message: Message) -> Draft:
     encoded = [_encode_meta(message)] if _has_meta(message) else None
     size = len(body) + (len(encoded[0].raw) if encoded else 0)
     times = np.array((time_ms or 0,), np.int64)
-    asked = _asked_by(encoded)
+    requested = _requested_by(encoded)
     dedup = _dedup_keys((message,))
-    return Draft([body], times, due_ms is None, encoded, size, size, dedup, asked)
+    return Draft([body], times, due_ms is None, encoded, size, size, dedup, requested)
 
 
 def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None]]:
@@ -186,8 +186,8 @@ def _draft(messages: Seq[Message], times_ms: Seq[int | None], *, is_relative: bo
     return draft
 
 
-def _asked_by(encoded: list[EncodedMeta] | None) -> Asked:
-    return NOTHING_ASKED if encoded is None else asked_by([each.raw for each in encoded])
+def _requested_by(encoded: list[EncodedMeta] | None) -> Requested:
+    return NOTHING_REQUESTED if encoded is None else requested_by([each.raw for each in encoded])
 
 
 def _dedup_keys(messages: Seq[Message]) -> list[DedupKey] | None:
@@ -316,8 +316,8 @@ def _checked(
         meta_sizes = [len(each.raw) for each in encoded]
         total += sum(meta_sizes)
         largest = max(map(sum, zip(sizes, meta_sizes, strict=True)), default=0)
-    asked = _asked_by(encoded)
-    return Draft(bodies, times_ms, is_relative, encoded, total, largest, asked=asked)
+    requested = _requested_by(encoded)
+    return Draft(bodies, times_ms, is_relative, encoded, total, largest, requested=requested)
 
 
 def _check_range(times_ms: I64) -> None:
@@ -354,7 +354,7 @@ def cut(draft: Draft, *, messages_max: int, bytes_max: int) -> Iterator[Draft]:
             blob_bytes,
             draft.largest_bytes,
             None if draft.dedup is None else draft.dedup[first : first + step],
-            draft.asked,
+            draft.requested,
         )
 
 
@@ -379,7 +379,7 @@ def join(drafts: Seq[Draft]) -> Draft:
         sum(draft.blob_bytes for draft in drafts),
         max(draft.largest_bytes for draft in drafts),
         dedup,
-        Asked(*map(any, zip(*(draft.asked for draft in drafts), strict=True))),
+        Requested(*map(any, zip(*(draft.requested for draft in drafts), strict=True))),
     )
 
 

@@ -40,6 +40,8 @@ class MessageEvent(NamedTuple):
     """Of PUBLISHED; empty if the topic was deleted since."""
     producer_id: int
     """Of PUBLISHED: the producer's number; 0 where it has none."""
+    priority: int = 0
+    """Of PUBLISHED: the message's priority, 0 to 9."""
 
 
 class History(NamedTuple):
@@ -129,6 +131,7 @@ def _event(event: lookup_pb2.MessageEvent) -> MessageEvent:
         event.due_ms,
         event.topic,
         event.producer_id,
+        event.priority,
     )
 
 

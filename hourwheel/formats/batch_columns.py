@@ -14,7 +14,7 @@ _EXPIRES_FIRST: Final = bytes((EXPIRES_KEY,))
 _PRIORITY_FIRST: Final = bytes((PRIORITY_KEY,))
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """What metas ask of a node, beside carrying them: each has a flag of the batch."""
 
     expiry: bool = False
@@ -23,7 +23,7 @@ class Asked(NamedTuple):
     """Some message has a priority."""
 
 
-NOTHING_ASKED: Final = Asked()
+NOTHING_REQUESTED: Final = Requested()
 
 
 def pad8(size: int) -> int:
@@ -49,12 +49,12 @@ def wide_column(column: Seq[int] | NDArray[np.uint64] | None, count: int) -> byt
     return bytes(8 * count) if column is None else np.asarray(column, "<u8").tobytes()
 
 
-def asked_by(metas: Seq[bytes]) -> Asked:
+def requested_by(metas: Seq[bytes]) -> Requested:
     """What any of n encoded metas asks."""
     firsts = {meta[:1] for meta in metas}
     does_expire = _EXPIRES_FIRST in firsts
     has_priority = _PRIORITY_FIRST in firsts or (does_expire and any(map(priority_field, metas)))
-    return Asked(does_expire, has_priority)
+    return Requested(does_expire, has_priority)
 
 
 def expires_column(

@@ -62,7 +62,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
-from hourwheel.formats.batch_columns import asked_by, blobs_of, pad8, wide_column
+from hourwheel.formats.batch_columns import blobs_of, pad8, requested_by, wide_column
 from hourwheel.formats.dedup_key import DedupColumns, DedupKey, pack_dedup_keys
 
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
@@ -509,8 +509,8 @@ def build_publish(
         flags |= Flag.OCCURRENCES
     if dedup is not None:
         flags |= Flag.DEDUP_KEYS
-    asked = asked_by(metas or ())
-    flags |= Flag.EXPIRY * asked.expiry | Flag.PRIORITY * asked.priority
+    requested = requested_by(metas or ())
+    flags |= Flag.EXPIRY * requested.expiry | Flag.PRIORITY * requested.priority
     return _assemble(
         Kind.PUBLISH,
         flags,

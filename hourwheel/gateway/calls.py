@@ -146,6 +146,7 @@ def _outgoing(one: models.NewMessage) -> broker_pb2.OutgoingMessage:
         client_message_id=one.client_message_id,
         content_type=one.type_of_content,
         ordering_key=one.ordering_key,
+        priority=one.priority,
     )
     return broker_pb2.OutgoingMessage(
         body=one.body,
@@ -234,6 +235,7 @@ def _message(one: ReceivedMessage, handle: str) -> models.ReceivedMessage:
         keys=list(meta.keys),
         properties=dict(meta.properties),
         ordering_key=meta.ordering_key,
+        priority=meta.priority,
         content_type=meta.content_type,
         client_message_id=meta.client_message_id,
     )

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from hourwheel import errors, limits
 from hourwheel.due_time import When, parse_duration_ms, parse_when
 from hourwheel.instants import check_instant
+from hourwheel.priorities import NO_PRIORITY, PRIORITY_MAX
 
 PUBLISH_COUNT_MAX: Final = 1_000
 IDS_MAX: Final = 1_000
@@ -97,6 +98,12 @@ class NewMessage(Timed):
     keys: list[str] = Field(default=[], max_length=limits.MESSAGE_KEY_COUNT_MAX)
     properties: dict[str, str] = Field(default={}, max_length=limits.MESSAGE_PROPERTY_COUNT_MAX)
     ordering_key: str = ""
+    priority: int = Field(
+        default=NO_PRIORITY,
+        ge=NO_PRIORITY,
+        le=PRIORITY_MAX,
+        description="Of what a group may be given, the highest comes first.",
+    )
     dedup_key: str = ""
     if_pending: Literal["reject", "keep", "replace"] | None = None
     content_type: str = ""
@@ -198,6 +205,7 @@ class ReceivedMessage(Given):
     keys: list[str] = []
     properties: dict[str, str] = {}
     ordering_key: str = ""
+    priority: int = NO_PRIORITY
     content_type: str = ""
     client_message_id: str = ""
 

@@ -7,7 +7,7 @@ ends when nobody is connected any more; children share that of their parent. All
 the caller's threads, by `select` and locks, so that gevent and eventlet may patch it.
 
     bridge = Bridge(Target("127.0.0.1:7400"))
-    bridge.call("publish", b"...", topic="orders", key="", due_ms=None)
+    bridge.call("publish", b"...", topic="orders", key="", due_ms=None, priority=0)
 """
 
 import contextlib

@@ -167,7 +167,11 @@ class Session:
         head = frame.head
         keys = [head["key"]] if head["key"] else []
         message = Message(
-            frame.body, due_ms=head["due_ms"], keys=keys, content_type="application/json"
+            frame.body,
+            due_ms=head["due_ms"],
+            keys=keys,
+            content_type="application/json",
+            priority=head["priority"],
         )
 
         async def wait(id_: "Awaitable[object]") -> dict[str, Any]:

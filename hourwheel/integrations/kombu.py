@@ -99,6 +99,7 @@ class Channel(virtual.Channel):
             topic=self._topic(queue),
             due_ms=due_ms_of(headers.get("eta"), _zone()),
             key=key_of(headers),
+            priority=self._get_message_priority(message),
         )
 
     def _put_fanout(
@@ -114,7 +115,12 @@ class Channel(virtual.Channel):
                 topics=[self._topic(one) for one in sorted(self.connection.client_queues)],
             )
         self.bridge.call(
-            "publish", body, topic=self._topic(_FANOUT_TOPIC + exchange), due_ms=None, key=""
+            "publish",
+            body,
+            topic=self._topic(_FANOUT_TOPIC + exchange),
+            due_ms=None,
+            key="",
+            priority=0,
         )
 
     def _find_revoked(self, message: dict[str, Any]) -> list[str]:

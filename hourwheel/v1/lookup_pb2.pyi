@@ -88,7 +88,7 @@ class GetHistoryRequest(_message.Message):
     def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., page_token: _Optional[bytes] = ...) -> None: ...
 
 class MessageEvent(_message.Message):
-    __slots__ = ("kind", "at_ms", "group", "attempt", "due_ms", "topic", "producer_id")
+    __slots__ = ("kind", "at_ms", "group", "attempt", "due_ms", "topic", "producer_id", "priority")
     KIND_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class MessageEvent(_message.Message):
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     kind: EventKind
     at_ms: int
     group: str
@@ -103,7 +104,8 @@ class MessageEvent(_message.Message):
     due_ms: int
     topic: str
     producer_id: int
-    def __init__(self, kind: _Optional[_Union[EventKind, str]] = ..., at_ms: _Optional[int] = ..., group: _Optional[str] = ..., attempt: _Optional[int] = ..., due_ms: _Optional[int] = ..., topic: _Optional[str] = ..., producer_id: _Optional[int] = ...) -> None: ...
+    priority: int
+    def __init__(self, kind: _Optional[_Union[EventKind, str]] = ..., at_ms: _Optional[int] = ..., group: _Optional[str] = ..., attempt: _Optional[int] = ..., due_ms: _Optional[int] = ..., topic: _Optional[str] = ..., producer_id: _Optional[int] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class GetHistoryResponse(_message.Message):
     __slots__ = ("events", "is_complete", "next_page_token")

@@ -230,6 +230,7 @@ class App:
         key: str = "",
         tags: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> MessageId:
         """Publish one message; returns when it is durable. Not for use in a coroutine.
 
@@ -241,12 +242,15 @@ class App:
             key: a name of yours, by which it can be cancelled.
             tags: to filter by.
             properties: for the consumer, and for filters.
+            settings: `priority`, 0 to 9: of what a group may be given, the highest comes first.
 
         Raises:
             InvalidArgument: one of them makes no sense.
             HourwheelError: see `Producer.publish`.
         """
-        message = make_message(payload, in_=in_, at=at, key=key, tags=tags, properties=properties)
+        message = make_message(
+            payload, in_=in_, at=at, key=key, tags=tags, properties=properties, **settings
+        )
         return self.producer.publish(topic, message)
 
     async def publish_async(self, topic: str, payload: object, **settings: Any) -> MessageId:
@@ -356,6 +360,7 @@ def make_message(
     key: str = "",
     tags: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
+    priority: int = 0,
 ) -> Message:
     """The message that `App.publish` publishes. Raises as that does."""
     body, content_type = encode(payload)
@@ -367,6 +372,7 @@ def make_message(
         tags=tags,
         properties=properties,
         content_type=content_type,
+        priority=priority,
     )
 
 

@@ -201,7 +201,7 @@ def _check_metas(
                 raise errors.InvalidBatch(
                     f"message {index}: a key has 1 to {limits.KEY_BYTES_MAX} bytes", index=index
                 )
-        _check_asked(meta, message, index, batch.header.flags)
+        _check_requested(meta, message, index, batch.header.flags)
         if message.ordering_key:
             ordering_key = message.ordering_key.encode()
             if len(ordering_key) > limits.KEY_BYTES_MAX:
@@ -219,7 +219,7 @@ def _check_metas(
             )
 
 
-def _check_asked(meta: bytes, message: MessageMeta, index: int, flags: int) -> None:
+def _check_requested(meta: bytes, message: MessageMeta, index: int, flags: int) -> None:
     """Expiry and priority stand where they are looked for, if the batch's flags say so."""
     if message.expires_ms != (expires_field(meta) if flags & Flag.EXPIRY else 0):
         raise errors.InvalidBatch(

@@ -79,6 +79,7 @@ class Lookup:
                     due_ms=event.due_ms,
                     topic=event.topic,
                     producer_id=event.producer_id,
+                    priority=event.priority,
                 )
         return response
 

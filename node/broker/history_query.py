@@ -131,6 +131,7 @@ class HistoryQuery:
             event.due_ms,
             self._topic_name(event.topic_id),
             event.producer_id,
+            event.priority,
         )
 
     def _topic_name(self, topic_id: int) -> str:

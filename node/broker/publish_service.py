@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.formats.batch_columns import Asked, asked_by
+from hourwheel.formats.batch_columns import Requested, requested_by
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
 from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
 from node.broker import dedup_answers
@@ -25,7 +25,7 @@ from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
 from node.contracts.publishing import PublishedOne
 from node.shard.deduplication import Published, PublishResults
-from node.shard.views import check_asked
+from node.shard.views import check_requested
 from storage.views.catalog_items import Topic
 
 T = TypeVar("T")
@@ -150,8 +150,8 @@ class PublishService:
         """Raises FeatureLevelTooLow where a batch asks what some node does not know."""
         flags = batch.header.flags
         if flags & (Flag.EXPIRY | Flag.PRIORITY):
-            asked = Asked(bool(flags & Flag.EXPIRY), bool(flags & Flag.PRIORITY))
-            check_asked(self._shard.views, asked)
+            requested = Requested(bool(flags & Flag.EXPIRY), bool(flags & Flag.PRIORITY))
+            check_requested(self._shard.views, requested)
 
     def _check_joined(self, topics: list[Topic], batch: RecordBatch) -> None:
         """Apply looks at the first topic of a batch alone: they must not differ in what it asks.
@@ -234,15 +234,15 @@ class PublishService:
             self.admit()
             if incoming.dedup is not None:
                 dedup_answers.check_room(self._shard.views, len(incoming.dedup))
-            asked = asked_by(incoming.metas)
-            check_asked(self._shard.views, asked)
+            requested = requested_by(incoming.metas)
+            check_requested(self._shard.views, requested)
             check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
             topic = self._configurator.topic_to_publish(incoming.topic)
             queues = queues_of_few(
                 *(topic.topic_id, topic.queue_count, incoming.key_hashes),
                 self._mastership.next_sequence,
             )
-            if asked.priority:
+            if requested.priority:
                 queues = place_few(incoming.metas, queues, topic)
             self.small_calls.publish(incoming, queues, future)
             self._group_commit.wake_for_small()

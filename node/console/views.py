@@ -399,6 +399,7 @@ def pending_message(message: PendingMessage, body: bytes | None) -> dict[str, An
         "properties": [list(pair) for pair in message.meta.properties],
         "content_type": message.meta.content_type,
         "ordering_key": message.meta.ordering_key,
+        "priority": message.meta.priority,
         "body_bytes": message.body_bytes,
         "is_corrupt": message.is_corrupt,
         **shown_body(body),

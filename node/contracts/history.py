@@ -17,6 +17,7 @@ class MessageEvent(NamedTuple):
     due_ms: int = 0
     topic: str = ""
     producer_id: int = 0
+    priority: int = 0
 
 
 @dataclass(slots=True)

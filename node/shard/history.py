@@ -22,8 +22,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from hourwheel.formats.batch_columns import priorities_of
 from hourwheel.formats.record_batch import Flag, Header, Kind, Outcome, RecordBatch
 from hourwheel.outcomes import EventKind, IfPending
+from hourwheel.priorities import NO_PRIORITY
 from hourwheel.types import QUEUE_BITS, Key
 from node.shard.apply import REDRIVEN_ATTEMPT
 from node.shard.resolve_pieces import AGAIN, LETTERS
@@ -60,6 +62,8 @@ class Event(NamedTuple):
     """Of PUBLISHED: the topic."""
     producer_id: int = 0
     """Of PUBLISHED; 0: unknown."""
+    priority: int = 0
+    """Of PUBLISHED."""
 
 
 class Place(NamedTuple):
@@ -137,6 +141,7 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
         Event(
             *(EventKind.PUBLISHED, header.store_ms, 0, 0, due_ms, topic_queue >> QUEUE_BITS),
             producer_id=producer,
+            priority=_priority_at(batch, at),
         )
     ]
     history = History(shard, trail)
@@ -389,6 +394,13 @@ def _name_at(batch: RecordBatch, at: int) -> bytes:
         return b""
     keys, one = batch.dedup, slice(at, at + 1)
     return pack_names(batch.topic_queue[one] >> QUEUE_BITS, keys.high[one], keys.low[one])[0]
+
+
+def _priority_at(batch: RecordBatch, at: int) -> int:
+    """The priority of a message of a batch, as it says it."""
+    if not batch.header.flags & Flag.PRIORITY:
+        return NO_PRIORITY
+    return int(priorities_of(batch.blobs, batch.meta_len, batch.body_len)[at])
 
 
 _DEDUP_KEYS: Final = int(Flag.DEDUP_KEYS)

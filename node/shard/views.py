@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import invariant
-from hourwheel.formats.batch_columns import Asked
+from hourwheel.formats.batch_columns import Requested
 from hourwheel.internal.v1.state_pb2 import EpochState
 from hourwheel.priorities import has_room, retry_queue
 from hourwheel.types import Key, TopicQueue, topic_of, topic_queue
@@ -319,13 +319,13 @@ def check_feature_level(level: int, **where: int | str) -> None:
         )
 
 
-def check_asked(views: Views, asked: Asked) -> None:
+def check_requested(views: Views, requested: Requested) -> None:
     """Raises FeatureLevelTooLow where messages cannot expire yet, or have no priorities."""
-    for is_asked, what, level in (
-        (asked.expiry, "messages can expire", EXPIRY_LEVEL),
-        (asked.priority, "messages can have priorities", PRIORITY_LEVEL),
+    for is_requested, what, level in (
+        (requested.expiry, "messages can expire", EXPIRY_LEVEL),
+        (requested.priority, "messages can have priorities", PRIORITY_LEVEL),
     ):
-        if is_asked and views.feature_level < level:
+        if is_requested and views.feature_level < level:
             raise errors.FeatureLevelTooLow(
                 f"{what} when all nodes are of a version that knows how",
                 level=views.feature_level,

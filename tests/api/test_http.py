@@ -29,6 +29,7 @@ async def test_a_message_from_publish_to_ack(world: HttpWorld) -> None:
         "keys": ["order-17"],
         "properties": {"region": "eu"},
         "ordering_key": "c-3",
+        "priority": 7,
         "client_message_id": "mine",
     }
     published = await world.post("/v1/topics/orders/messages", sent)
@@ -42,7 +43,7 @@ async def test_a_message_from_publish_to_ack(world: HttpWorld) -> None:
     (one,) = received.json["messages"]
     assert json.loads(one["text"]) == sent["json"]
     assert one["id"] == message["id"]
-    for name in ("tags", "keys", "properties", "ordering_key", "client_message_id"):
+    for name in ("tags", "keys", "properties", "ordering_key", "priority", "client_message_id"):
         assert one[name] == sent[name]
     assert (one["content_type"], one["attempt"]) == ("application/json", 1)
     assert received.json["invisible_until_ms"] > one["store_ms"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors, limits
 from hourwheel.formats import meta as metas
-from hourwheel.formats.batch_columns import asked_by
+from hourwheel.formats.batch_columns import requested_by
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import CANCEL_ROW
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
@@ -25,7 +25,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.recurring import RecurrenceInfo
-from node.shard.views import RECURRENCE_LEVEL, check_asked
+from node.shard.views import RECURRENCE_LEVEL, check_requested
 from storage.views.recurrences import NO_SEQUENCE, State
 
 _INDEX_MAX: Final = (1 << 64) - 1
@@ -61,15 +61,15 @@ class RecurrenceService:
         metas.encode(meta_of(config.meta, name, _INDEX_MAX, 0))  # raises where there is no room
         await self._catalog_service.settle_topic(config.topic)
         await self._prepare(config.name)
-        asked = asked_by((config.meta,))
-        check_asked(self._shard.views, asked)
+        requested = requested_by((config.meta,))
+        check_requested(self._shard.views, requested)
         state = self._view.find(config.name)
         version = 0 if state is None else state.version
         if expected_version is not None and expected_version != version:
             raise _changed(version)
         self._check_room(config, is_new=state is None)
         found = self._catalog_service.topic_to_publish(config.topic)
-        if asked.priority:
+        if requested.priority:
             check_room((found,))
         with self._expiry.publishing(found, self._serving.now_ms):
             return await self._change(

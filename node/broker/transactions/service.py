@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors, limits
-from hourwheel.formats.batch_columns import asked_by
+from hourwheel.formats.batch_columns import requested_by
 from hourwheel.formats.committed_batch import of_transaction
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import PREPARE_ROW, TRANSACT_ROW, RecordBatch, build_publish
@@ -41,7 +41,7 @@ from node.contracts.transactions import (
 from node.repair.record_mender import RecordMender
 from node.shard.deduplication import transaction_decided
 from node.shard.transaction_apply import Prepare
-from node.shard.views import TRANSACTION_LEVEL, check_asked
+from node.shard.views import TRANSACTION_LEVEL, check_requested
 from storage.views.catalog_items import Topic
 from storage.views.transactions import Transaction
 
@@ -93,9 +93,9 @@ class TransactionService:
             await self._catalog_service.settle_topic(part.topic)
         self._publishing.admit()
         self._check_level()
-        asked = [asked_by(part.metas) for part in preparing.parts]
-        for each in asked:
-            check_asked(self._shard.views, each)
+        requested = [requested_by(part.metas) for part in preparing.parts]
+        for each in requested:
+            check_requested(self._shard.views, each)
         now_ms = self._serving.now_ms()
         for part in preparing.parts:
             check_instants(list(part.due_ms), now_ms, self._publishing.horizon_ms)
@@ -109,7 +109,7 @@ class TransactionService:
             self._catalog_service.topic_to_publish(part.topic, now_ms=now_ms)
             for part in preparing.parts
         ]
-        check_room(topic for topic, each in zip(topics, asked, strict=True) if each.priority)
+        check_room(topic for topic, each in zip(topics, requested, strict=True) if each.priority)
         rows = np.zeros(len(topics), PREPARE_ROW)
         rows["token_high"] = int.from_bytes(preparing.token[:8], "big")
         rows["token_low"] = int.from_bytes(preparing.token[8:], "big")

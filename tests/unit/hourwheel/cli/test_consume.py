@@ -43,6 +43,7 @@ def test_consume_when_a_script_reads_it(cli: Cli, fake: FakeNodeThread) -> None:
         "client_message_id": "",
         "content_type": "",
         "ordering_key": "",
+        "priority": 0,
     }
     assert "body" not in second
     assert second["body_base64"] == "/w=="

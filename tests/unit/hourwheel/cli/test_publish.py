@@ -193,3 +193,13 @@ def test_publish_when_it_expires(cli: Cli, fake: FakeNodeThread) -> None:
     assert [meta.expires_ms for meta in metas(fake)] == [-90_000, 1_803_888_000_000]
     refused = cli("publish", "orders", "x", "--at", instant, "--expires", instant)
     assert refused.exit_code != 0
+
+
+def test_publish_when_it_has_a_priority(cli: Cli, fake: FakeNodeThread, tmp_path: Path) -> None:
+    assert cli("publish", "orders", "x", "--priority", "9").exit_code == 0
+    assert cli("publish", "orders", "x", "--priority", "10").exit_code == ExitCode.USAGE
+    lines = tmp_path / "lines"
+    lines.write_text('{"body": "a", "priority": 3}\n{"body": "b"}\n')
+    told = ("--file", str(lines), "--format", "json", "--priority", "1")
+    assert cli("publish", "orders", *told).exit_code == 0
+    assert [meta.priority for meta in metas(fake)] == [9, 3, 1]

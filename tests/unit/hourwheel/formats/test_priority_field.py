@@ -7,7 +7,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.client.batch_builder import build, draft_messages, draft_one, join
 from hourwheel.client.message import Message
-from hourwheel.formats.batch_columns import asked_by, priorities_of
+from hourwheel.formats.batch_columns import priorities_of, requested_by
 from hourwheel.formats.meta import MessageMeta, decode, encode
 from hourwheel.formats.priority_field import PRIORITY_KEY, priority_field
 from hourwheel.formats.record_batch import Flag, RecordBatch, build_publish
@@ -35,7 +35,7 @@ def test_priority_is_read_as_it_was_written(meta: MessageMeta) -> None:
     raw = encode(meta).raw
     assert priority_field(raw) == meta.priority
     assert decode(raw) == meta
-    assert asked_by([b"", raw]) == (meta.expires_ms != 0, meta.priority > 0)
+    assert requested_by([b"", raw]) == (meta.expires_ms != 0, meta.priority > 0)
 
 
 def test_column_of_a_batch_has_each_priority() -> None:

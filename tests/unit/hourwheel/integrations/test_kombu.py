@@ -67,6 +67,21 @@ async def test_task_has_its_due_time_and_its_id_as_the_key(local: LocalBridge) -
     assert local.node.acked() == {late.body, soon.body}
 
 
+async def test_task_has_its_priority(local: LocalBridge) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            for priority in (None, 7, 200):
+                Producer(connection).publish({}, routing_key="tasks", priority=priority)
+                Producer(connection).maybe_declare(TASKS)
+            for message in take(connection, TASKS, count=3):
+                message.ack()
+
+    await asyncio.to_thread(work)
+    metas = [decode(one.blob[: one.meta_bytes]) for one in local.node.messages]
+    assert [meta.priority for meta in metas] == [0, 7, 9], "at most what Celery knows"
+    await local.done()
+
+
 async def test_no_more_is_held_than_the_prefetch_count(local: LocalBridge) -> None:
     def work() -> None:
         with connected(local) as connection:

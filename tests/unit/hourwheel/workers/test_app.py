@@ -56,6 +56,7 @@ def test_messages_are_made_of_what_a_program_says() -> None:
     assert make_message(b"x", in_=timedelta(seconds=1)).delay_ms == 1_000
     assert make_message("x", at=datetime(2027, 1, 1, tzinfo=UTC)).due_ms == 1_798_761_600_000
     assert make_message("x").delay_ms is None
+    assert make_message("x", priority=9).priority == 9
 
 
 @pytest.mark.parametrize("in_", ["30", "tomorrow", "2027-01-01T00:00:00Z", "-1s"])

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
-from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.outcomes import EventKind, ReceiptOutcome
 from hourwheel.priorities import priority_queue
 from hourwheel.types import queue_of
 from node.contracts.broker import GroupSettings, IncomingMessages
@@ -112,6 +113,19 @@ async def test_retry_keeps_the_priority_and_a_poll_hears_of_it(tmp_path: Path) -
         assert one is not None
         assert delivery.units["topic_queue"].tolist() == [priority_queue(one.retry_topic_id, 3)]
         assert delivery.units["attempt"].tolist() == [2]
+
+
+async def test_history_says_the_priority(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await publish(world, 0, 6)
+        for sequence, priority in ((0, 0), (1, 6)):
+            one = MessageId(0, world.mastership.epoch, sequence, world.now_ms)
+            page = await within(world.engine.history(one, "orders", b""))
+            assert [event.kind for event in page.events] == [
+                EventKind.PUBLISHED,
+                EventKind.RELEASED,
+            ]
+            assert page.events[0].priority == priority
 
 
 async def test_order_within_a_key_wins(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chaos.log_model import LogModel
 from hourwheel import errors
@@ -36,6 +37,7 @@ from hourwheel.internal.v1.state_pb2 import (
     TopicConfig,
 )
 from hourwheel.types import GroupId, TopicId
+from node.broker.priorities import place_batch
 from node.broker.small_calls import Merge
 from node.contracts.broker import IncomingMessages
 from node.delivery.message_lease import Part
@@ -125,6 +127,11 @@ def keys_of(due_ms: int) -> tuple[str, ...]:
     return tuple(f"{step}:{due_ms // 40 % step}" for step in (3, 50) if due_ms % step < 2)
 
 
+def priority_of(due_ms: int) -> int:
+    """The priority of every message that is due then, in worlds whose messages have any."""
+    return due_ms // 4 % 10 if due_ms % 4 == 1 else 0
+
+
 def dedup_of(numbers: list[int] | None, count: int) -> list[DedupKey] | None:
     """Dedup keys: of 0 none, else one of a few with one of the three things to do."""
     if not numbers:
@@ -143,7 +150,7 @@ class ShardProposals:
     now_ms: int
     tokens: list[Token]
     is_tagged = False
-    """Whether messages have tags and keys."""
+    """Whether messages have tags and keys, and some a priority."""
     expires_after_ms = 0
     """When every third message expires, after its due time; 0: never."""
     acked: set[tuple[int, int]]
@@ -153,7 +160,9 @@ class ShardProposals:
         """The metadata of every message that is due then."""
         meta = MessageMeta()
         if self.is_tagged:
-            meta = MessageMeta(tags=tags_of(due_ms), keys=keys_of(due_ms))
+            meta = MessageMeta(
+                tags=tags_of(due_ms), keys=keys_of(due_ms), priority=priority_of(due_ms)
+            )
         if self.expires_after_ms and due_ms % 3 == 0:
             meta = replace(meta, expires_ms=due_ms + self.expires_after_ms)
         return encode(meta).raw
@@ -226,10 +235,17 @@ class ShardProposals:
             )
         )
         batch.verify()
-        chosen = np.resize(np.array(queues or QUEUES, np.uint32), len(due_ms))
+        chosen = self._queues_of(batch, queues)
         token = self._token("publish")
         self.mastership.publish(batch, batch.due_ms, chosen, self.now_ms, token)
         return token
+
+    def _queues_of(self, batch: RecordBatch, queues: list[int] | None) -> NDArray[np.uint32]:
+        chosen = np.resize(np.array(queues or QUEUES, np.uint32), batch.header.count)
+        return self._placed(batch, chosen)
+
+    def _placed(self, batch: RecordBatch, queues: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        return place_batch(batch, queues, self.shard.views.catalog.topics())
 
     def _messages(self, due_ms: list[int], **fields: Any) -> bytes:
         """An unstamped PUBLISH batch of messages that are due then."""
@@ -266,7 +282,7 @@ class ShardProposals:
             prepare = self.shard.log.read_batch(offset)
             raw = Prepared.FromString(bytes(prepare.blobs)).batch
         batch = of_transaction(raw, offset)
-        chosen = np.resize(np.array(queues or QUEUES, np.uint32), batch.header.count)
+        chosen = self._queues_of(batch, queues)
         token = self._token("publish")
         self.mastership.publish(batch, batch.due_ms, chosen, self.now_ms, token)
         return token
@@ -365,8 +381,8 @@ class ShardProposals:
             dedup = dedup and dedup[1:]
             merge.add(incoming, [QUEUES[0]] * count, 0, None)
         batch = merge.build()
-        token = self._token("publish")
-        self.mastership.publish(batch, batch.due_ms, batch.topic_queue, self.now_ms, token)
+        token, queues = self._token("publish"), self._placed(batch, batch.topic_queue)
+        self.mastership.publish(batch, batch.due_ms, queues, self.now_ms, token)
         return token
 
     def cancel(self, sequences: list[int], *, due_shift_ms: int = 0, epoch_shift: int = 0) -> Token:
@@ -436,8 +452,8 @@ class ShardProposals:
                 gene_spec=GENE_SPEC_OF_TOPIC,
             )
         )
-        token = self._token("publish")
-        self.mastership.publish(batch, batch.due_ms, batch.topic_queue, self.now_ms, token)
+        token, queues = self._token("publish"), self._placed(batch, batch.topic_queue)
+        self.mastership.publish(batch, batch.due_ms, queues, self.now_ms, token)
         return token
 
     def ack(self, delivery: Delivery, low: int = 0, high: int | None = None) -> Token:

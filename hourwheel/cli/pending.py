@@ -1,6 +1,6 @@
-"""`hourwheel pending list`, `count` and `cancel`: what is scheduled."""
+"""`hourwheel pending list`, `count`, `cancel` and `reschedule`: what is scheduled."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,7 +18,7 @@ from hourwheel.cli.options import (
 )
 from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
-from hourwheel.client.pending import PendingCancelled, PendingMessage
+from hourwheel.client.pending import PendingCancelled, PendingMessage, PendingRescheduled
 from hourwheel.due_time import When
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -28,7 +28,7 @@ pending = typer.Typer(no_args_is_help=True)
 
 @pending.callback()
 def options(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
-    """List, count and cancel what is scheduled."""
+    """List, count, cancel and move what is scheduled."""
 
 
 _Topic = Annotated[str, typer.Argument(help="The topic.")]
@@ -45,6 +45,10 @@ _To = Annotated[
 _Key = Annotated[
     str, typer.Option("--key", help="Only messages with this key; without a filter and a range.")
 ]
+_KeyPrefix = Annotated[
+    str,
+    typer.Option("--key-prefix", help="Only messages with a key that begins so; without a filter."),
+]
 
 
 @pending.command("list")
@@ -57,24 +61,33 @@ def list_pending(
     limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 100,
     *,
     key: _Key = "",
+    key_prefix: _KeyPrefix = "",
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
     """List pending messages by due time; with --key those that were published last first."""
-    wanted = filter_option(tag_filter, sql)
+    wanted = _wanted(tag_filter, sql, key_prefix)
     output = Output(is_json=is_json, wanted=wanted)
     if key:
         _refuse_range(wanted, from_, to)
+        if key_prefix:
+            raise typer.BadParameter("give --key or --key-prefix")
         list_by_key(output, server, topic, key, limit, pending_only=True)
         return
 
     async def command(admin: AsyncAdmin) -> None:
         from_ms, to_ms = await instants_of(admin, from_, to)
         found = admin.list_pending(
-            topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=page_size(limit)
+            topic,
+            wanted,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            key_prefix=key_prefix,
+            page_size=page_size(limit),
         )
         if not await output.listing(found, limit, facts=_facts, line=_line):
-            output.line(f"nothing is pending in {topic}" + (" that matches" if wanted else ""))
+            is_chosen = wanted is not None or key_prefix
+            output.line(f"nothing is pending in {topic}" + (" that matches" if is_chosen else ""))
 
     run_with_admin(output, server, command)
 
@@ -102,7 +115,7 @@ def count_pending(
             count = await admin.count_by_key(topic, key, pending_only=True)
             output.facts(f"pending in {topic}", {"key": key, "matching": count})
             return
-        await _show_count(output, admin, topic, wanted, from_, to)
+        await _show_count(output, admin, _Chosen(topic, wanted), from_, to)
 
     run_with_admin(output, server, command)
 
@@ -115,6 +128,7 @@ def cancel_pending(
     from_: _From = None,
     to: _To = None,
     *,
+    key_prefix: _KeyPrefix = "",
     is_rehearsal: Annotated[
         bool, typer.Option("--dry-run", help="Count what matches, and cancel nothing.")
     ] = False,
@@ -123,16 +137,15 @@ def cancel_pending(
     is_json: Json = False,
 ) -> None:
     """Cancel pending messages that match; --filter '*' for all."""
-    wanted = filter_option(tag_filter, sql)
-    if wanted is None:
-        raise typer.BadParameter("give --filter or --sql; --filter '*' for all")
+    wanted = _wanted(tag_filter, sql, key_prefix)
+    what = _what(wanted, key_prefix)
     if not (is_sure or is_rehearsal):
-        typer.confirm(f"Cancel what matches {wanted.text!r} in topic {topic}?", abort=True)
+        typer.confirm(f"Cancel {what} in topic {topic}?", abort=True)
     output = Output(is_json=is_json, wanted=wanted)
 
     async def command(admin: AsyncAdmin) -> ExitCode | None:
         if is_rehearsal:
-            await _show_count(output, admin, topic, wanted, from_, to)
+            await _show_count(output, admin, _Chosen(topic, wanted, key_prefix), from_, to)
             return None
         from_ms, to_ms = await instants_of(admin, from_, to)
         with output.errors.status("looking") as status:
@@ -143,7 +156,12 @@ def cancel_pending(
                 )
 
             done = await admin.cancel_pending(
-                topic, wanted, from_ms=from_ms, to_ms=to_ms, on_progress=tell
+                topic,
+                wanted,
+                from_ms=from_ms,
+                to_ms=to_ms,
+                key_prefix=key_prefix,
+                on_progress=tell,
             )
         output.facts(
             f"cancelled in {topic}",
@@ -160,6 +178,90 @@ def cancel_pending(
     run_with_admin(output, server, command)
 
 
+@pending.command("reschedule")
+def reschedule_pending(
+    topic: _Topic,
+    tag_filter: TagFilter = None,
+    sql: SqlFilter = None,
+    *,
+    when: Annotated[
+        When,
+        typer.Option(
+            "--in",
+            "--at",
+            parser=when_option,
+            metavar="WHEN",
+            help="To when: 90s, 3d, or an instant with its zone: 2027-03-01T09:00:00+01:00.",
+        ),
+    ],
+    key_prefix: _KeyPrefix = "",
+    is_sure: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Move pending messages that match to one due time; --filter '*' for all. Counts them first.
+
+    It is safe to give the command again, also where it was interrupted.
+    """
+    chosen = _Chosen(topic, _wanted(tag_filter, sql, key_prefix), key_prefix)
+    what = _what(chosen.wanted, key_prefix)
+    output = Output(is_json=is_json, wanted=chosen.wanted)
+    counts: list[int] = []
+
+    async def count(admin: AsyncAdmin) -> None:
+        found = await admin.count_pending(topic, chosen.wanted, key_prefix=key_prefix)
+        counts.append(found.matched_count)
+
+    async def command(admin: AsyncAdmin) -> ExitCode:
+        due_ms, _ = await instants_of(admin, when, None)
+        with output.errors.status("looking") as status:
+
+            def tell(done: PendingRescheduled) -> None:
+                status.update(f"{done.scanned_count:,} looked at, {done.rescheduled_count:,} moved")
+
+            done = await admin.reschedule_pending(
+                topic, chosen.wanted, due_ms=due_ms, key_prefix=key_prefix, on_progress=tell
+            )
+        facts = {
+            "rescheduled": done.rescheduled_count,
+            "missed": done.missed_count,
+            "looked_at": done.scanned_count,
+            "damaged": done.corrupt_count,
+            "due": due_ms if is_json else format_instant(due_ms),
+        }
+        output.facts(f"moved in {topic}", facts)
+        return ExitCode.PARTLY if done.missed_count or done.corrupt_count else ExitCode.OK
+
+    if not is_sure:
+        run_with_admin(output, server, count)
+        typer.confirm(f"Move {counts[0]:,} messages: {what} in topic {topic}?", abort=True)
+    run_with_admin(output, server, command)
+
+
+class _Chosen(NamedTuple):
+    """Which messages, but for their due times."""
+
+    topic: str
+    wanted: FilterExpression | None
+    key_prefix: str = ""
+
+
+def _wanted(tag_filter: str | None, sql: str | None, key_prefix: str) -> FilterExpression | None:
+    wanted = filter_option(tag_filter, sql)
+    if wanted is not None and key_prefix:
+        raise typer.BadParameter("--key-prefix stands without --filter and --sql")
+    return wanted
+
+
+def _what(wanted: FilterExpression | None, key_prefix: str) -> str:
+    """For a question. Raises BadParameter: nothing is chosen."""
+    if key_prefix:
+        return f"what has a key that begins with {key_prefix!r}"
+    if wanted is None:
+        raise typer.BadParameter("give --filter, --sql or --key-prefix; --filter '*' for all")
+    return f"what matches {wanted.text!r}"
+
+
 def _refuse_range(wanted: FilterExpression | None, from_: When | None, to: When | None) -> None:
     if wanted is not None or from_ is not None or to is not None:
         raise typer.BadParameter("--key stands without --filter, --sql, --from and --to")
@@ -168,19 +270,20 @@ def _refuse_range(wanted: FilterExpression | None, from_: When | None, to: When 
 async def _show_count(
     output: Output,
     admin: AsyncAdmin,
-    topic: str,
-    wanted: FilterExpression | None,
+    of: _Chosen,
     from_: When | None,
     to: When | None,
 ) -> None:
     from_ms, to_ms = await instants_of(admin, from_, to)
-    count = await admin.count_pending(topic, wanted, from_ms=from_ms, to_ms=to_ms)
+    count = await admin.count_pending(
+        of.topic, of.wanted, from_ms=from_ms, to_ms=to_ms, key_prefix=of.key_prefix
+    )
     facts = {
         "matching": count.matched_count,
         "looked_at": count.scanned_count,
         "damaged": count.corrupt_count,
     }
-    output.facts(f"pending in {topic}", facts)
+    output.facts(f"pending in {of.topic}", facts)
 
 
 async def instants_of(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:

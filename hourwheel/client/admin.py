@@ -1,9 +1,9 @@
 """The asyncio administrator: topics, groups, status, single messages."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
-from hourwheel.client import access, damage, members, pending, wheel
+from hourwheel.client import access, damage, members, wheel
 from hourwheel.client.catalog import (
     DeadLetter,
     GroupChanges,
@@ -23,7 +23,7 @@ from hourwheel.client.groups.dead_letters import DeadLetterAdmin
 from hourwheel.client.groups.positions import SkipAdmin
 from hourwheel.client.lookup import Lookups
 from hourwheel.client.members import NOBODY, Members
-from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
+from hourwheel.client.pending import PendingAdmin
 from hourwheel.client.recurring.recurrences import RecurrenceAdmin
 from hourwheel.client.wheel import WheelDescription
 from hourwheel.filter_language.inputs import as_filter
@@ -58,7 +58,7 @@ from hourwheel.transport.methods import (
 from hourwheel.v1 import admin_pb2
 
 
-class AsyncAdmin(DeadLetterAdmin, Lookups, RecurrenceAdmin, SkipAdmin):
+class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAdmin):
     """Sets a cluster up and asks what it does.
 
         async with AsyncAdmin("127.0.0.1:7400") as admin:
@@ -363,76 +363,6 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, RecurrenceAdmin, SkipAdmin):
         return await members.change_members(self._channel, add, remove, expected_generation)
 
     # --- what is scheduled ----------------------------------------------------------------------
-
-    def list_pending(
-        self,
-        topic: str,
-        filter: str | FilterExpression | None = None,  # noqa: A002
-        *,
-        from_ms: int = 0,
-        to_ms: int = 0,
-        page_size: int = pending.PAGE_SIZE,
-        with_bodies: bool = False,
-    ) -> AsyncIterator[PendingMessage]:
-        """The pending messages of a topic, by due time, then in the order of acceptance.
-
-        What stays pending while this goes on comes once; what is published, released or cancelled
-        meanwhile may come or not. Retries are no part of it: they were released before.
-
-        Args:
-            topic: the topic.
-            filter: tags, or `Sql("...")`; None: everything. Nodes always check it exactly.
-            from_ms: due at or after this instant, in milliseconds since the Unix epoch.
-            to_ms: due before this instant; 0: no bound.
-            page_size: how many are fetched at once, 1 to 1,000.
-            with_bodies: whether bodies are wanted, too.
-
-        Raises:
-            UnknownTopic: there is none.
-            InvalidFilter: `params["position"]` says where.
-            InvalidDueTime: a bound lies before 2001: seconds by mistake. Or it is negative, or no
-                whole number.
-            InvalidArgument: `page_size` is less than 1, or no whole number.
-        """
-        check_count(page_size, "page_size", at_least=1)
-        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
-        return pending.list_pending(self._channel, of, page_size=page_size, with_bodies=with_bodies)
-
-    async def count_pending(
-        self,
-        topic: str,
-        filter: str | FilterExpression | None = None,  # noqa: A002
-        *,
-        from_ms: int = 0,
-        to_ms: int = 0,
-    ) -> PendingCount:
-        """How many pending messages match. See `list_pending`."""
-        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
-        return await pending.count_pending(self._channel, of)
-
-    async def cancel_pending(
-        self,
-        topic: str,
-        filter: str | FilterExpression,  # noqa: A002
-        *,
-        from_ms: int = 0,
-        to_ms: int = 0,
-        on_progress: Callable[[PendingCancelled], None] | None = None,
-    ) -> PendingCancelled:
-        """Cancel all pending messages that match, but none published after this has begun.
-
-        Args:
-            topic: the topic.
-            filter: tags, or `Sql("...")`; "*" stands for all.
-            from_ms: see `list_pending`.
-            to_ms: see `list_pending`.
-            on_progress: told now and then what is done so far.
-
-        Raises:
-            HourwheelError: a call failed; what is cancelled stays so, and calling again is safe.
-        """
-        of = pending.range_of(topic, as_filter(filter), from_ms, to_ms)
-        return await pending.cancel_pending(self._channel, of, on_progress)
 
     async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelDescription:
         """How many messages are pending by due time, of all topics together.

@@ -29,6 +29,7 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Columns
 from hourwheel.client.catalog import MessageDescription
 from hourwheel.client.changes.blocking_changes import BlockingChanges
+from hourwheel.client.changes.blocking_pending import BlockingPending
 from hourwheel.client.changes.cancellation import Ids, KeyCancelled
 from hourwheel.client.cluster_status import ClusterStatus, Mastership
 from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
@@ -41,7 +42,7 @@ from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.members import NOBODY, Members
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.client.message_ids import PublishedIds
-from hourwheel.client.pending import PendingCancelled, PendingCount, PendingMessage
+from hourwheel.client.pending import PendingMessage
 from hourwheel.client.prefetch_buffer import AckBuffer, Finishable, LeaseBuffer
 from hourwheel.client.producer import CLOSE_TIMEOUT_MS, AsyncProducer
 from hourwheel.client.recurring.blocking_recurrences import BlockingRecurrences
@@ -335,7 +336,7 @@ class Consumer:
         self._twin.ack_ranges_soon(selections)
 
 
-class Admin(BlockingRecurrences, BlockingUnblock):
+class Admin(BlockingPending, BlockingRecurrences, BlockingUnblock):
     """Sets a cluster up and asks what it does: `AsyncAdmin`, blocking.
 
     with Admin("127.0.0.1:7400") as admin:
@@ -544,24 +545,6 @@ class Admin(BlockingRecurrences, BlockingUnblock):
 
         while messages := self._thread.run(some()):
             yield from messages
-
-    def count_pending(
-        self,
-        topic: str,
-        filter: str | FilterExpression | None = None,  # noqa: A002
-        **settings: int,
-    ) -> PendingCount:
-        """See `AsyncAdmin.count_pending`."""
-        return self._thread.run(self._twin.count_pending(topic, filter, **settings))
-
-    def cancel_pending(
-        self,
-        topic: str,
-        filter: str | FilterExpression,  # noqa: A002
-        **settings: Any,
-    ) -> PendingCancelled:
-        """See `AsyncAdmin.cancel_pending`; `on_progress` is called in the client's own thread."""
-        return self._thread.run(self._twin.cancel_pending(topic, filter, **settings))
 
     def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelDescription:
         """See `AsyncAdmin.describe_wheel`."""

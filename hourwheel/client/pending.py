@@ -1,20 +1,24 @@
-"""What is scheduled: listed, counted and cancelled by filter, page by page behind one call."""
+"""What is scheduled: listed, counted, cancelled and moved by filter or by how keys begin.
+
+Page by page behind one call.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hourwheel.errors import InvalidDueTime
+from hourwheel.errors import FailedPrecondition, InvalidDueTime
+from hourwheel.filter_language.inputs import as_filter
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_to_wire
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import NO_META, MessageMeta, decode
-from hourwheel.instants import check_instant
+from hourwheel.instants import check_count, check_instant
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.methods import CANCEL_PENDING, LIST_PENDING
+from hourwheel.transport.methods import CANCEL_PENDING, LIST_PENDING, RESCHEDULE_PENDING
 from hourwheel.types import DUE_MS_MAX
-from hourwheel.v1 import admin_pb2, filter_pb2
+from hourwheel.v1 import admin_pb2, filter_pb2, pending_pb2
 
 PAGE_SIZE: Final = 500
 
@@ -63,6 +67,20 @@ class PendingCancelled:
     """Damaged ones, of which nobody can tell whether they match: left alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class PendingRescheduled:
+    """What a bulk reschedule has done, so far or in all."""
+
+    rescheduled_count: int = 0
+    """They are due at the new time. (More may be, where a node answered and was not heard.)"""
+    missed_count: int = 0
+    """They were released or cancelled before they could be moved."""
+    scanned_count: int = 0
+    """Pending messages that were looked at. What was moved further on may be among them twice."""
+    corrupt_count: int = 0
+    """Damaged ones, of which nobody can tell whether they match: left alone."""
+
+
 class Range(NamedTuple):
     """Which pending messages."""
 
@@ -72,9 +90,17 @@ class Range(NamedTuple):
     """Due at or after this instant."""
     to_ms: int
     """Due before this instant; 0: no bound."""
+    key_prefix: str = ""
+    """A key begins with it; empty: any."""
 
 
-def range_of(topic: str, wanted: FilterExpression | None, from_ms: int, to_ms: int) -> Range:
+def range_of(
+    topic: str,
+    wanted: FilterExpression | None,
+    from_ms: int,
+    to_ms: int,
+    key_prefix: str = "",
+) -> Range:
     """A range whose bounds are not seconds by mistake: those would mean "all" or "nothing".
 
     Raises:
@@ -87,7 +113,7 @@ def range_of(topic: str, wanted: FilterExpression | None, from_ms: int, to_ms: i
             )
         if bound_ms:
             check_instant(bound_ms)
-    return Range(topic, wanted, from_ms, to_ms)
+    return Range(topic, wanted, from_ms, to_ms, key_prefix)
 
 
 async def list_pending(
@@ -97,7 +123,7 @@ async def list_pending(
     request = _list_request(of)
     request.page_size, request.with_bodies = page_size, with_bodies
     while True:
-        answer = await channel.call(LIST_PENDING, request)
+        answer = await _page(channel, request)
         for message in answer.messages:
             yield _message(message, with_body=with_bodies)
         request.page_token = answer.next_page_token
@@ -111,7 +137,7 @@ async def count_pending(channel: Channel, of: Range) -> PendingCount:
     request.count_only = True
     matched = scanned = corrupt = 0
     while True:
-        answer = await channel.call(LIST_PENDING, request)
+        answer = await _page(channel, request)
         matched += answer.matched_count
         scanned += answer.scanned_count
         corrupt += answer.corrupt_count
@@ -120,12 +146,26 @@ async def count_pending(channel: Channel, of: Range) -> PendingCount:
             return PendingCount(matched, scanned, corrupt)
 
 
+async def _page(
+    channel: Channel, request: admin_pb2.ListPendingRequest
+) -> admin_pb2.ListPendingResponse:
+    """Raises FailedPrecondition where a node does not look at keys: it has listed all."""
+    answer = await channel.call(LIST_PENDING, request)
+    if answer.key_prefix != request.key_prefix:
+        raise FailedPrecondition("a node of an earlier version does not choose by keys")
+    return answer
+
+
 async def cancel_pending(
     channel: Channel, of: Range, on_progress: Callable[[PendingCancelled], None] | None
 ) -> PendingCancelled:
     """Cancel all that match. Raises HourwheelErrors; to call again is safe."""
-    request = admin_pb2.CancelPendingRequest(
-        topic=of.topic, filter=_wire(of), from_due_ms=of.from_ms, to_due_ms=of.to_ms
+    request = pending_pb2.CancelPendingRequest(
+        topic=of.topic,
+        filter=_wire(of),
+        from_due_ms=of.from_ms,
+        to_due_ms=of.to_ms,
+        key_prefix=of.key_prefix,
     )
     done = PendingCancelled()
     while True:
@@ -143,9 +183,44 @@ async def cancel_pending(
             return done
 
 
+async def reschedule_pending(
+    channel: Channel,
+    of: Range,
+    due_ms: int,
+    on_progress: Callable[[PendingRescheduled], None] | None,
+) -> PendingRescheduled:
+    """Move all that match to one due time. Raises HourwheelErrors; to call again is safe."""
+    request = pending_pb2.ReschedulePendingRequest(
+        topic=of.topic,
+        filter=_wire(of),
+        from_due_ms=of.from_ms,
+        to_due_ms=of.to_ms,
+        key_prefix=of.key_prefix,
+        new_due_ms=due_ms,
+    )
+    done = PendingRescheduled()
+    while True:
+        answer = await channel.call(RESCHEDULE_PENDING, request)
+        done = PendingRescheduled(
+            done.rescheduled_count + answer.rescheduled_count,
+            done.missed_count + answer.missed_count,
+            done.scanned_count + answer.scanned_count,
+            done.corrupt_count + answer.corrupt_count,
+        )
+        if on_progress is not None:
+            on_progress(done)
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return done
+
+
 def _list_request(of: Range) -> admin_pb2.ListPendingRequest:
     return admin_pb2.ListPendingRequest(
-        topic=of.topic, filter=_wire(of), from_due_ms=of.from_ms, to_due_ms=of.to_ms
+        topic=of.topic,
+        filter=_wire(of),
+        from_due_ms=of.from_ms,
+        to_due_ms=of.to_ms,
+        key_prefix=of.key_prefix,
     )
 
 
@@ -164,3 +239,119 @@ def _message(message: admin_pb2.PendingMessage, *, with_body: bool) -> PendingMe
         message.body if with_body and not message.is_corrupt else None,
         message.is_corrupt,
     )
+
+
+class PendingAdmin:
+    """What `AsyncAdmin` does with what is scheduled."""
+
+    _channel: Channel
+
+    def list_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        key_prefix: str = "",
+        page_size: int = PAGE_SIZE,
+        with_bodies: bool = False,
+    ) -> AsyncIterator[PendingMessage]:
+        """The pending messages of a topic, by due time, then in the order of acceptance.
+
+        What stays pending while this goes on comes once; what is published, released or cancelled
+        meanwhile may come or not. Retries are no part of it: they were released before.
+
+        Args:
+            topic: the topic.
+            filter: tags, or `Sql("...")`; None: everything. Nodes always check it exactly.
+            from_ms: due at or after this instant, in milliseconds since the Unix epoch.
+            to_ms: due before this instant; 0: no bound.
+            key_prefix: instead of a filter: what a key of theirs begins with.
+            page_size: how many are fetched at once, 1 to 1,000.
+            with_bodies: whether bodies are wanted, too.
+
+        Raises:
+            UnknownTopic: there is none.
+            InvalidFilter: `params["position"]` says where.
+            InvalidDueTime: a bound lies before 2001: seconds by mistake. Or it is negative, or no
+                whole number.
+            InvalidArgument: `page_size` is less than 1, or no whole number; or both a filter and a
+                key prefix are given.
+            FailedPrecondition: a node of an earlier version does not choose by keys.
+        """
+        check_count(page_size, "page_size", at_least=1)
+        of = range_of(topic, as_filter(filter), from_ms, to_ms, key_prefix)
+        return list_pending(self._channel, of, page_size=page_size, with_bodies=with_bodies)
+
+    async def count_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        key_prefix: str = "",
+    ) -> PendingCount:
+        """How many pending messages match. See `list_pending`."""
+        of = range_of(topic, as_filter(filter), from_ms, to_ms, key_prefix)
+        return await count_pending(self._channel, of)
+
+    async def cancel_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        key_prefix: str = "",
+        on_progress: Callable[[PendingCancelled], None] | None = None,
+    ) -> PendingCancelled:
+        """Cancel all pending messages that match, but none published after this has begun.
+
+        Args:
+            topic: the topic.
+            filter: tags, or `Sql("...")`; "*" stands for all.
+            from_ms: see `list_pending`.
+            to_ms: see `list_pending`.
+            key_prefix: instead of a filter: what a key of theirs begins with.
+            on_progress: told now and then what is done so far.
+
+        Raises:
+            HourwheelError: a call failed; what is cancelled stays so, and calling again is safe.
+        """
+        of = range_of(topic, as_filter(filter), from_ms, to_ms, key_prefix)
+        return await cancel_pending(self._channel, of, on_progress)
+
+    async def reschedule_pending(
+        self,
+        topic: str,
+        filter: str | FilterExpression | None = None,  # noqa: A002
+        *,
+        due_ms: int,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        key_prefix: str = "",
+        on_progress: Callable[[PendingRescheduled], None] | None = None,
+    ) -> PendingRescheduled:
+        """Move all pending messages that match to one due time, but none published meanwhile.
+
+        Args:
+            topic: the topic.
+            filter: tags, or `Sql("...")`; "*" stands for all.
+            due_ms: when they are to be due, in milliseconds since the Unix epoch; past: at once.
+            from_ms: see `list_pending`.
+            to_ms: see `list_pending`.
+            key_prefix: instead of a filter: what a key of theirs begins with.
+            on_progress: told now and then what is done so far.
+
+        Raises:
+            InvalidDueTime: `due_ms` lies before 2001, or is no whole number.
+            BeyondHorizon: it lies too far ahead.
+            TooManyMoved: see limits; those before stay moved.
+            HourwheelError: a call failed; what is moved stays so. Calling again with the same
+                `due_ms` is safe, and moves the rest.
+        """
+        check_instant(due_ms)
+        of = range_of(topic, as_filter(filter), from_ms, to_ms, key_prefix)
+        return await reschedule_pending(self._channel, of, due_ms, on_progress)

@@ -14,6 +14,7 @@ from hourwheel.v1 import (
     groups_pb2,
     lookup_pb2,
     members_pb2,
+    pending_pb2,
     recurrence_pb2,
     session_pb2,
     transaction_pb2,
@@ -218,11 +219,18 @@ LIST_PENDING: Final = Method(
 )
 CANCEL_PENDING: Final = Method(
     _ADMIN + "CancelPending",
-    admin_pb2.CancelPendingRequest,
-    admin_pb2.CancelPendingResponse,
+    pending_pb2.CancelPendingRequest,
+    pending_pb2.CancelPendingResponse,
     is_repeatable=True,
 )
 """What the first try cancelled is not pending any more: the second one leaves it out."""
+RESCHEDULE_PENDING: Final = Method(
+    _ADMIN + "ReschedulePending",
+    pending_pb2.ReschedulePendingRequest,
+    pending_pb2.ReschedulePendingResponse,
+    is_repeatable=True,
+)
+"""What the first try moved is due at the new time: the second one leaves it alone."""
 DELETE_GROUP: Final = Method(
     _ADMIN + "DeleteGroup",
     admin_pb2.DeleteGroupRequest,

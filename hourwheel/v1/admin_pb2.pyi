@@ -2,6 +2,7 @@ from hourwheel.v1 import filter_pb2 as _filter_pb2
 from hourwheel.v1 import groups_pb2 as _groups_pb2
 from hourwheel.v1 import members_pb2 as _members_pb2
 from hourwheel.v1 import meta_pb2 as _meta_pb2
+from hourwheel.v1 import pending_pb2 as _pending_pb2
 from hourwheel.v1 import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -236,7 +237,7 @@ class PutSubscriptionResponse(_message.Message):
     def __init__(self, subscription: _Optional[_Union[GroupSubscription, _Mapping]] = ...) -> None: ...
 
 class ListPendingRequest(_message.Message):
-    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_size", "page_token", "with_bodies", "count_only")
+    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_size", "page_token", "with_bodies", "count_only", "key_prefix")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -245,6 +246,7 @@ class ListPendingRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     WITH_BODIES_FIELD_NUMBER: _ClassVar[int]
     COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
+    KEY_PREFIX_FIELD_NUMBER: _ClassVar[int]
     topic: str
     filter: _filter_pb2.FilterExpression
     from_due_ms: int
@@ -253,21 +255,24 @@ class ListPendingRequest(_message.Message):
     page_token: bytes
     with_bodies: bool
     count_only: bool
-    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., with_bodies: bool = ..., count_only: bool = ...) -> None: ...
+    key_prefix: str
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., with_bodies: bool = ..., count_only: bool = ..., key_prefix: _Optional[str] = ...) -> None: ...
 
 class ListPendingResponse(_message.Message):
-    __slots__ = ("messages", "next_page_token", "scanned_count", "matched_count", "corrupt_count")
+    __slots__ = ("messages", "next_page_token", "scanned_count", "matched_count", "corrupt_count", "key_prefix")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
     MATCHED_COUNT_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    KEY_PREFIX_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[PendingMessage]
     next_page_token: bytes
     scanned_count: int
     matched_count: int
     corrupt_count: int
-    def __init__(self, messages: _Optional[_Iterable[_Union[PendingMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ..., matched_count: _Optional[int] = ..., corrupt_count: _Optional[int] = ...) -> None: ...
+    key_prefix: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[PendingMessage, _Mapping]]] = ..., next_page_token: _Optional[bytes] = ..., scanned_count: _Optional[int] = ..., matched_count: _Optional[int] = ..., corrupt_count: _Optional[int] = ..., key_prefix: _Optional[str] = ...) -> None: ...
 
 class PendingMessage(_message.Message):
     __slots__ = ("message_id", "due_ms", "store_ms", "meta", "body_bytes", "body", "is_corrupt")
@@ -286,34 +291,6 @@ class PendingMessage(_message.Message):
     body: bytes
     is_corrupt: bool
     def __init__(self, message_id: _Optional[str] = ..., due_ms: _Optional[int] = ..., store_ms: _Optional[int] = ..., meta: _Optional[_Union[_meta_pb2.MessageMeta, _Mapping]] = ..., body_bytes: _Optional[int] = ..., body: _Optional[bytes] = ..., is_corrupt: bool = ...) -> None: ...
-
-class CancelPendingRequest(_message.Message):
-    __slots__ = ("topic", "filter", "from_due_ms", "to_due_ms", "page_token")
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    FILTER_FIELD_NUMBER: _ClassVar[int]
-    FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
-    TO_DUE_MS_FIELD_NUMBER: _ClassVar[int]
-    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
-    topic: str
-    filter: _filter_pb2.FilterExpression
-    from_due_ms: int
-    to_due_ms: int
-    page_token: bytes
-    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ..., page_token: _Optional[bytes] = ...) -> None: ...
-
-class CancelPendingResponse(_message.Message):
-    __slots__ = ("cancelled_count", "already_released_count", "scanned_count", "next_page_token", "corrupt_count")
-    CANCELLED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    ALREADY_RELEASED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    SCANNED_COUNT_FIELD_NUMBER: _ClassVar[int]
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
-    CORRUPT_COUNT_FIELD_NUMBER: _ClassVar[int]
-    cancelled_count: int
-    already_released_count: int
-    scanned_count: int
-    next_page_token: bytes
-    corrupt_count: int
-    def __init__(self, cancelled_count: _Optional[int] = ..., already_released_count: _Optional[int] = ..., scanned_count: _Optional[int] = ..., next_page_token: _Optional[bytes] = ..., corrupt_count: _Optional[int] = ...) -> None: ...
 
 class DeleteGroupRequest(_message.Message):
     __slots__ = ("name",)

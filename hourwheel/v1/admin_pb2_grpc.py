@@ -6,6 +6,7 @@ import warnings
 from hourwheel.v1 import admin_pb2 as hourwheel_dot_v1_dot_admin__pb2
 from hourwheel.v1 import groups_pb2 as hourwheel_dot_v1_dot_groups__pb2
 from hourwheel.v1 import members_pb2 as hourwheel_dot_v1_dot_members__pb2
+from hourwheel.v1 import pending_pb2 as hourwheel_dot_v1_dot_pending__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -119,8 +120,13 @@ class AdminServiceStub(object):
                 _registered_method=True)
         self.CancelPending = channel.unary_unary(
                 '/hourwheel.v1.AdminService/CancelPending',
-                request_serializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingRequest.SerializeToString,
-                response_deserializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingResponse.FromString,
+                request_serializer=hourwheel_dot_v1_dot_pending__pb2.CancelPendingRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_pending__pb2.CancelPendingResponse.FromString,
+                _registered_method=True)
+        self.ReschedulePending = channel.unary_unary(
+                '/hourwheel.v1.AdminService/ReschedulePending',
+                request_serializer=hourwheel_dot_v1_dot_pending__pb2.ReschedulePendingRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_pending__pb2.ReschedulePendingResponse.FromString,
                 _registered_method=True)
         self.ListDamaged = channel.unary_unary(
                 '/hourwheel.v1.AdminService/ListDamaged',
@@ -285,6 +291,14 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReschedulePending(self, request, context):
+        """Move all pending messages that match to one due time, page by page, likewise. What is due then
+        already is left alone: to begin again is safe.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListDamaged(self, request, context):
         """Messages that the master could not read when a group was to get them, and cannot get from
         another node either: they wait, and count as lag.
@@ -425,8 +439,13 @@ def add_AdminServiceServicer_to_server(servicer, server):
             ),
             'CancelPending': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelPending,
-                    request_deserializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingRequest.FromString,
-                    response_serializer=hourwheel_dot_v1_dot_admin__pb2.CancelPendingResponse.SerializeToString,
+                    request_deserializer=hourwheel_dot_v1_dot_pending__pb2.CancelPendingRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_pending__pb2.CancelPendingResponse.SerializeToString,
+            ),
+            'ReschedulePending': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReschedulePending,
+                    request_deserializer=hourwheel_dot_v1_dot_pending__pb2.ReschedulePendingRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_pending__pb2.ReschedulePendingResponse.SerializeToString,
             ),
             'ListDamaged': grpc.unary_unary_rpc_method_handler(
                     servicer.ListDamaged,
@@ -922,8 +941,35 @@ class AdminService(object):
             request,
             target,
             '/hourwheel.v1.AdminService/CancelPending',
-            hourwheel_dot_v1_dot_admin__pb2.CancelPendingRequest.SerializeToString,
-            hourwheel_dot_v1_dot_admin__pb2.CancelPendingResponse.FromString,
+            hourwheel_dot_v1_dot_pending__pb2.CancelPendingRequest.SerializeToString,
+            hourwheel_dot_v1_dot_pending__pb2.CancelPendingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReschedulePending(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/ReschedulePending',
+            hourwheel_dot_v1_dot_pending__pb2.ReschedulePendingRequest.SerializeToString,
+            hourwheel_dot_v1_dot_pending__pb2.ReschedulePendingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -29,6 +29,7 @@ NAME_CHARS_MAX: Final = 256
 _SHARED_STATE: Final = frozenset(
     {
         "hourwheel.v1.AdminService.CancelPending",  # by a filter, whoever published them
+        "hourwheel.v1.AdminService.ReschedulePending",  # likewise
         "hourwheel.v1.AdminService.PutSubscription",  # what all of a group receive
     }
 )

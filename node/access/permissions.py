@@ -192,6 +192,7 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "ChangeMembers": Rule(Operation.ADMINISTER, _cluster),
     _ADMIN + "ListPending": Rule(Operation.LOOK, _topic),
     _ADMIN + "CancelPending": Rule(Operation.CANCEL, _topic),
+    _ADMIN + "ReschedulePending": Rule(Operation.CANCEL, _topic),
     _ADMIN + "ListDamaged": Rule(Operation.LOOK, _damaged),
     _ADMIN + "DiscardDamaged": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "Skip": Rule(Operation.ADMINISTER, _group),  # what others get of the topic stays

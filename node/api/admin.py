@@ -15,7 +15,7 @@ from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
 from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId
 from hourwheel.v1 import admin_pb2 as wire
-from hourwheel.v1 import groups_pb2, members_pb2
+from hourwheel.v1 import groups_pb2, members_pb2, pending_pb2
 from node.access.control import AccessControl
 from node.access.permissions import group_resource, topic_resource
 from node.api import damage, dead_letters, pending
@@ -242,10 +242,16 @@ class Admin:
         return await pending.list_pending(self._engine, request)
 
     async def cancel_pending(
-        self, request: wire.CancelPendingRequest, _context: Context
-    ) -> wire.CancelPendingResponse:
+        self, request: pending_pb2.CancelPendingRequest, _context: Context
+    ) -> pending_pb2.CancelPendingResponse:
         """Cancel a page of it."""
         return await pending.cancel_pending(self._engine, request)
+
+    async def reschedule_pending(
+        self, request: pending_pb2.ReschedulePendingRequest, _context: Context
+    ) -> pending_pb2.ReschedulePendingResponse:
+        """Move a page of it to another due time."""
+        return await pending.reschedule_pending(self._engine, request)
 
     async def list_damaged(
         self, request: wire.ListDamagedRequest, _context: Context

@@ -1,7 +1,8 @@
-"""AdminService's ListPending and CancelPending: requests checked, pages put into messages."""
+"""AdminService's calls about what is pending: requests checked, pages put into messages."""
 
 import asyncio
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -10,12 +11,18 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
+from hourwheel.v1 import pending_pb2
 from node.api.checks import check_at_most, check_topic
 from node.catalog.filter_cache import read_filter
 from node.contracts.broker import EnginePort
 from node.contracts.pending_page import PendingPart
 from node.contracts.pending_token import PendingQuery
 
+_Request: TypeAlias = (
+    wire.ListPendingRequest
+    | pending_pb2.CancelPendingRequest
+    | pending_pb2.ReschedulePendingRequest
+)
 PAGE_SIZE_DEFAULT: Final = 100
 _BUILT_AT_ONCE: Final = 200
 """Messages of an answer that are put together before the loop goes on: about a millisecond."""
@@ -39,6 +46,7 @@ async def list_pending(
         scanned_count=page.scanned_count,
         matched_count=page.matched_count,
         corrupt_count=page.corrupt_count,
+        key_prefix=query.key_prefix,
     )
     for part in page.parts:
         await _add(response, part)
@@ -46,23 +54,53 @@ async def list_pending(
 
 
 async def cancel_pending(
-    engine: EnginePort, request: wire.CancelPendingRequest
-) -> wire.CancelPendingResponse:
+    engine: EnginePort, request: pending_pb2.CancelPendingRequest
+) -> pending_pb2.CancelPendingResponse:
     """Cancel a page of them."""
-    if not request.filter.text:
-        raise errors.InvalidFilter('a filter must be given; "*" stands for all', position=0)
-    page = await engine.cancel_pending(await _query(request), request.page_token)
-    return wire.CancelPendingResponse(
-        cancelled_count=page.cancelled_count,
-        already_released_count=page.already_released_count,
+    page = await engine.cancel_pending(await _choice(request), request.page_token)
+    return pending_pb2.CancelPendingResponse(
+        cancelled_count=page.changed_count,
+        already_released_count=page.missed_count,
         scanned_count=page.scanned_count,
         corrupt_count=page.corrupt_count,
         next_page_token=page.next_token,
     )
 
 
-async def _query(request: wire.ListPendingRequest | wire.CancelPendingRequest) -> PendingQuery:
+async def reschedule_pending(
+    engine: EnginePort, request: pending_pb2.ReschedulePendingRequest
+) -> pending_pb2.ReschedulePendingResponse:
+    """Move a page of them."""
+    if not 0 < request.new_due_ms <= DUE_MS_MAX:
+        raise errors.InvalidDueTime("new_due_ms is no due time", due_ms=request.new_due_ms)
+    query = replace(await _choice(request), new_due_ms=request.new_due_ms)
+    page = await engine.reschedule_pending(query, request.page_token)
+    return pending_pb2.ReschedulePendingResponse(
+        rescheduled_count=page.changed_count,
+        missed_count=page.missed_count,
+        scanned_count=page.scanned_count,
+        corrupt_count=page.corrupt_count,
+        next_page_token=page.next_token,
+    )
+
+
+async def _choice(
+    request: pending_pb2.CancelPendingRequest | pending_pb2.ReschedulePendingRequest,
+) -> PendingQuery:
+    """What is to be changed, which somebody might forget to say. Raises as `_query`."""
+    if not (request.filter.text or request.key_prefix):
+        raise errors.InvalidFilter('a filter must be given; "*" stands for all', position=0)
+    return await _query(request)
+
+
+async def _query(request: _Request) -> PendingQuery:
     """What is asked for. Raises InvalidTopic, InvalidFilter, InvalidArgument."""
+    prefix = request.key_prefix
+    if len(prefix.encode()) > limits.KEY_BYTES_MAX or (prefix and request.HasField("filter")):
+        raise errors.InvalidArgument(
+            f"a key prefix has at most {limits.KEY_BYTES_MAX} bytes, and stands without a filter",
+            field="key_prefix",
+        )
     wanted = FilterExpression.everything()
     if request.HasField("filter"):
         wanted = filter_from_wire(request.filter)
@@ -74,7 +112,7 @@ async def _query(request: wire.ListPendingRequest | wire.CancelPendingRequest) -
             raise errors.InvalidArgument(f"{name} is no instant: {value}", field=name, value=value)
     if high and high < low:
         raise errors.InvalidArgument("to_due_ms is before from_due_ms", field="to_due_ms")
-    return PendingQuery(request.topic, wanted, low, high)
+    return PendingQuery(request.topic, wanted, low, high, prefix)
 
 
 async def _add(response: wire.ListPendingResponse, part: PendingPart) -> None:

@@ -52,7 +52,7 @@ from node.contracts.group_positions import SkippedInfo, Unblocking
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.message_topics import May, MessageTopics
-from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
+from node.contracts.pending_page import ChangedPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import PublishedOne
 from node.contracts.recurring import RecurrencePort
@@ -467,10 +467,14 @@ class Engine:
             master.pending.list_pending(query, token, count_max=count_max, with_bodies=with_bodies)
         )
 
-    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
         """See EnginePort."""
         master = self._master
         return await master.answer(master.pending.cancel_pending(query, token))
+
+    async def reschedule_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
+        """See EnginePort."""
+        return await self._master.answer(self._master.pending.reschedule_pending(query, token))
 
     async def list_by_key(self, query: KeyQuery, token: bytes, *, count_max: int) -> KeyPage:
         """See EnginePort."""

@@ -164,7 +164,7 @@ class MasterService:
         self.recurring = RecurrenceService(
             self, self.publishing, self.catalog_service, self.expiry, self._planner
         )
-        self.pending = Pending(self, host.cluster_id, damage)
+        self.pending = Pending(self, host.cluster_id, damage, self.rescheduling)
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self, self.receive_service.ack_service.rejections)
         self.skipper = Skipper(self)

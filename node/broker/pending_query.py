@@ -1,13 +1,17 @@
-"""Listing and cancelling what is pending, page by page, beside everything else that a node does.
+"""Listing, cancelling and moving what is pending, page by page, beside all else that a node does.
 
 A page is made in slices of a few milliseconds, between which the loop goes on; it ends when it is
 full, at the end of the range, or after a bounded amount of work, and then says where to go on. One
-page is made at a time. Cancels go through the log as any other's do, in pieces; their outcomes are
+page is made at a time. Changes go through the log as any other's do, in pieces; their outcomes are
 decided where they are applied.
+
+What is moved may come into the range again, further on. It is due at the one new time then, and
+left alone, as it is by a call that begins again where another was interrupted.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator, Callable
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -15,20 +19,23 @@ from numpy.typing import NDArray
 
 from filters.compile import compile_filter
 from hourwheel import errors, limits
-from hourwheel.outcomes import CancelOutcome
+from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
+from node.broker.key_prefix import KeyPrefix
+from node.broker.reschedule_service import RescheduleService
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare, Turns
-from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart, ids_of
+from node.contracts.pending_page import ChangedPage, PendingPage, PendingPart, ids_of
 from node.contracts.pending_token import PendingQuery, Position, Purpose, TokenMaker
 from node.repair.damage_control import DamageControl
 from node.shard.pending_scan import Matches, PendingRange, PendingScan
 from storage.log.commit_log import CommitLog
 from storage.views.catalog_items import Topic
-from storage.views.unit import Units
+from storage.views.unit import Units, pick
 
 Outcomes: TypeAlias = "asyncio.Future[NDArray[np.uint8]]"
+Propose: TypeAlias = Callable[[Units], Outcomes]
 
 _PAGE_S: Final = 0.25
 """A page's time, what else the loop does meanwhile included."""
@@ -37,21 +44,29 @@ _PAGE_READS_MAX: Final = 131_072
 PAGE_BYTES_MAX: Final = limits.RECEIVE_BYTES_MAX
 """Of metas and bodies; the last slice may come on top."""
 CANCEL_PIECE: Final = 4_096
-"""Cancels of one record: so many are applied at once."""
-_CANCELS_IN_FLIGHT: Final = 4
+"""Cancels of one record: so many are applied at once. Of moves it is some records."""
+_CHANGES_IN_FLIGHT: Final = 4
 PAGE_CANCELS_MAX: Final = 65_536
+"""And moves."""
 _WAITING_MAX: Final = 16
 """Pages that wait for their turn; each takes `_PAGE_S` at most."""
 
 
 class Pending:
-    """See EnginePort.list_pending and cancel_pending."""
+    """See EnginePort.list_pending, cancel_pending and reschedule_pending."""
 
-    def __init__(self, serving: Serving, cluster_id: bytes, damage: DamageControl) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        cluster_id: bytes,
+        damage: DamageControl,
+        rescheduling: RescheduleService,
+    ) -> None:
         """Read the shard of a mastership; `damage` takes what cannot be read."""
+        self._rescheduling = rescheduling
         self._serving, self._mastership = serving, serving.mastership
         self._shard, self._cluster_id, self._damage = serving.mastership.shard, cluster_id, damage
-        self._turns = Turns("pending listings and bulk cancels", _WAITING_MAX)
+        self._turns = Turns("pending listings and bulk changes", _WAITING_MAX)
 
     async def list_pending(
         self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool
@@ -83,51 +98,82 @@ class Pending:
             page.next_token = maker.pack(Position(scan.after))
         return page
 
-    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
         """See EnginePort."""
+        done = CancelOutcome.CANCELLED
+        page = await self._change(query, token, Purpose.CANCEL, (self._cancel, done))
+        self._serving.stats.cancelled = self._shard.views.counters.cancelled
+        return page
+
+    async def reschedule_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
+        """See EnginePort."""
+        self._rescheduling.admit(np.array([query.new_due_ms]), are_delays=False)
+
+        def move(units: Units) -> Outcomes:
+            return asyncio.ensure_future(self._move(units, query.new_due_ms))
+
+        done = RescheduleOutcome.RESCHEDULED
+        return await self._change(query, token, Purpose.RESCHEDULE, (move, done))
+
+    async def _change(
+        self, query: PendingQuery, token: bytes, purpose: Purpose, how: tuple[Propose, int]
+    ) -> ChangedPage:
+        """Change a page. `how`: what proposes it, and the outcome of what is changed."""
         topic = await self._ready_topic(query)
-        maker = TokenMaker(self._cluster_id, Purpose.CANCEL, topic.topic_id, query)
+        maker = TokenMaker(self._cluster_id, purpose, topic.topic_id, query)
+        propose, done = how
         beginning = Position(KEY_MIN, self._shard.views.next_sequence)
         position = maker.unpack(token) if token else beginning
-        page, in_flight = CancelledPage(), deque[Outcomes]()
+        page, in_flight = ChangedPage(), deque[Outcomes]()
         async with self._turns.one():
             scan = self._scan(topic, query, position)
             try:
-                await self._cancel(scan, topic, page, in_flight)
+                async for ended in self._propose_all(scan, topic, propose, in_flight):
+                    _count(page, ended, done)
             finally:  # also the others are waited for when one fails
                 outcomes = await asyncio.gather(*in_flight, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-            _count(page, outcome)
-        self._serving.stats.cancelled = self._shard.views.counters.cancelled
+            _count(page, outcome, done)
         page.scanned_count, page.corrupt_count = scan.scanned_count, scan.corrupt_count
         if not scan.is_done:
             page.next_token = maker.pack(Position(scan.after, position.end_sequence))
         return page
 
-    async def _cancel(
-        self, scan: PendingScan, topic: Topic, page: CancelledPage, in_flight: "deque[Outcomes]"
-    ) -> None:
-        """Propose to cancel what matches, until the page is over; leaves the last in flight."""
+    async def _propose_all(
+        self, scan: PendingScan, topic: Topic, propose: Propose, in_flight: "deque[Outcomes]"
+    ) -> AsyncIterator[NDArray[np.uint8]]:
+        """Propose to change what matches, until the page is over; leaves the last in flight."""
         budget, found = _Budget(scan, self._shard.log), 0
         while not scan.is_done:
             matches = self._step(scan, topic, CANCEL_PIECE)
             if len(matches.units):
                 found += len(matches.units)
-                in_flight.append(self._propose(matches.units))
-            while len(in_flight) > _CANCELS_IN_FLIGHT:
-                _count(page, await in_flight.popleft())
+                in_flight.append(propose(matches.units))
+            while len(in_flight) > _CHANGES_IN_FLIGHT:
+                yield await in_flight.popleft()
             if found >= PAGE_CANCELS_MAX or budget.is_spent_by(scan):
                 return
             await budget.rest()
 
-    def _propose(self, units: Units) -> Outcomes:
+    def _cancel(self, units: Units) -> Outcomes:
         """Append a cancel of these messages."""
         ids = ids_of(self._shard.shard_id, self._shard.views, units)
         return self._serving.propose(lambda now, who: self._mastership.cancel(ids, now, who))
 
-    # -- what both do -----------------------------------------------------------------------------
+    async def _move(self, units: Units, due_ms: int) -> NDArray[np.uint8]:
+        """Move those of these messages that are not there already."""
+        units = pick(units, np.flatnonzero(units["due_ms"] != due_ms))
+        if not len(units):
+            return np.zeros(0, np.uint8)
+        ids = ids_of(self._shard.shard_id, self._shard.views, units)
+        times_ms = np.full(len(ids), due_ms)
+        found = await self._rescheduling.reschedule(ids, times_ms, are_delays=False)
+        outcomes: NDArray[np.uint8] = found["outcome"]
+        return outcomes
+
+    # -- what all do ------------------------------------------------------------------------------
 
     async def _ready_topic(self, query: PendingQuery) -> Topic:
         """The topic that is asked about; the filter is compiled for it.
@@ -161,7 +207,9 @@ class Pending:
                 query.to,
                 position.end_sequence,
             ),
-            compile_filter(query.filter, topic.gene),
+            KeyPrefix(query.key_prefix)
+            if query.key_prefix
+            else compile_filter(query.filter, topic.gene),
             with_metas=with_metas,
             with_bodies=with_bodies,
             on_damage=self._damage.take_listed,
@@ -202,7 +250,7 @@ class _Budget:
         )
 
 
-def _count(page: CancelledPage, outcomes: NDArray[np.uint8]) -> None:
-    cancelled = int((outcomes == CancelOutcome.CANCELLED).sum())
-    page.cancelled_count += cancelled
-    page.already_released_count += len(outcomes) - cancelled
+def _count(page: ChangedPage, outcomes: NDArray[np.uint8], done: int) -> None:
+    changed = int((outcomes == done).sum())
+    page.changed_count += changed
+    page.missed_count += len(outcomes) - changed

@@ -66,7 +66,7 @@ class RescheduleService:
         self, ids: NDArray[Any], times_ms: I64, *, are_delays: bool
     ) -> NDArray[Any]:
         """See EnginePort."""
-        due_ms = self._admit(times_ms, are_delays=are_delays)
+        due_ms = self.admit(times_ms, are_delays=are_delays)
         rows, shard = _rows(ids, due_ms, self._shard.shard_id), self._keys
         found: list[NDArray[Any]] = []
         step = RESCHEDULES_MAX * _PIECES_IN_FLIGHT
@@ -89,7 +89,7 @@ class RescheduleService:
         self, topic: str, keys: Sequence[bytes], times_ms: I64, *, are_delays: bool
     ) -> KeysRescheduled:
         """See EnginePort."""
-        due_ms = self._admit(times_ms, are_delays=are_delays)
+        due_ms = self.admit(times_ms, are_delays=are_delays)
         call = _Moving(self._keys, due_ms)
         await self._keys.carry_out(call, topic, keys)
         await self._publishing.wait_until_near()
@@ -103,7 +103,7 @@ class RescheduleService:
     def _count(self, count: int) -> None:
         self._serving.stats.rescheduled += count
 
-    def _admit(self, times_ms: I64, *, are_delays: bool) -> I64:
+    def admit(self, times_ms: I64, *, are_delays: bool) -> I64:
         """The new due times of a call that may go on. Raises: see EnginePort.reschedule."""
         self._publishing.admit()
         views = self._shard.views

@@ -35,7 +35,7 @@ from node.contracts.group_positions import SkippedInfo, UnblockPort
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import TopicsPort
-from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
+from node.contracts.pending_page import ChangedPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import DedupedIds, DedupKeys, PublishedOne
 from node.contracts.recurring import RecurringPort
@@ -482,21 +482,21 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, UnblockPort, Protoco
         """
         ...
 
-    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
         """Cancel a page of them, but none published after the first page was asked for.
 
-        Raises:
-            As list_pending; and whatever appending may raise: some may be cancelled then, and to
-            ask again is safe.
+        Raises as list_pending, and what appending may raise: to ask again is safe.
         """
+        ...
+
+    async def reschedule_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
+        """Move a page of them to `query.new_due_ms`. Raises as cancel_pending and reschedule."""
         ...
 
     async def list_by_key(self, query: KeyQuery, token: bytes, *, count_max: int) -> KeyPage:
         """A page of the messages that have a key, the newest first; `count_max` 0: count only.
 
-        Raises:
-            UnknownTopic, InvalidTopic, ShuttingDown. Unavailable: the index is being built.
-            InvalidArgument: `token` is none that this question's last page gave.
+        Raises as list_pending. Unavailable: the index is being built.
         """
         ...
 

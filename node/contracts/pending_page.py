@@ -43,11 +43,13 @@ class PendingPart:
 
 
 @dataclass(slots=True)
-class CancelledPage:
-    """What became of a page of a bulk cancel."""
+class ChangedPage:
+    """What became of a page of a bulk cancel or reschedule."""
 
-    cancelled_count: int = 0
-    already_released_count: int = 0
+    changed_count: int = 0
+    """Cancelled, or moved."""
+    missed_count: int = 0
+    """It was too late for these."""
     scanned_count: int = 0
     corrupt_count: int = 0
     next_token: bytes = b""

@@ -1,8 +1,8 @@
-"""Page tokens of listings and bulk cancels: how far one has come, opaque to clients.
+"""Page tokens of listings and bulk changes: how far one has come, opaque to clients.
 
     byte  size  little-endian
        0     1  version, 1
-       1     1  purpose: 1 a listing, 2 a cancel, 3 a listing by key
+       1     1  purpose: 1 a listing, 2 a cancel, 3 a listing by key, 4 a move
        2     8  binding: BLAKE2b of purpose, topic, its number, and what is asked for
       10     8  due_ms       i64   everything up to this key is done
       18     8  sequence     u64
@@ -38,6 +38,7 @@ class Purpose(IntEnum):
     LIST = 1
     CANCEL = 2
     LIST_BY_KEY = 3
+    RESCHEDULE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class PendingQuery:
     """Due at or after this instant."""
     to_ms: int = 0
     """Due before this instant; 0: no bound."""
+    key_prefix: str = ""
+    """What one of their keys begins with; empty: any messages. Then the filter is everything."""
+    new_due_ms: int = 0
+    """Where they are to be moved; 0: nowhere."""
 
     @property
     def after(self) -> Key:
@@ -65,7 +70,9 @@ class PendingQuery:
     def facts(self) -> tuple[object, ...]:
         """What a token is bound to. Raises InvalidFilter."""
         expression = self.filter.canonical()
-        return str(expression.kind), expression.text, self.from_ms, self.to_ms
+        facts = str(expression.kind), expression.text, self.from_ms, self.to_ms
+        more = self.key_prefix, self.new_due_ms
+        return (*facts, *more) if any(more) else facts  # as nodes that know of neither have it
 
 
 @dataclass(frozen=True, slots=True)

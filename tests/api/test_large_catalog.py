@@ -24,6 +24,7 @@ from hourwheel.v1 import (
     groups_pb2,
     lookup_pb2,
     members_pb2,
+    pending_pb2,
 )
 from node.broker.consumer_lag import ConsumerLag
 from node.broker.due_reading import DueReading
@@ -226,9 +227,16 @@ async def list_pending(world: World) -> None:
     assert len(answer.messages) == 3
 
 
+async def reschedule_pending(world: World) -> None:
+    wanted = filter_pb2.FilterExpression(kind=1, text="*")
+    request = pending_pb2.ReschedulePendingRequest(topic="orders", filter=wanted)
+    request.new_due_ms = int(world.node.now_ms) + 86_400_000
+    assert (await world.api.admin.ReschedulePending(request)).rescheduled_count == 3
+
+
 async def cancel_pending(world: World) -> None:
     wanted = filter_pb2.FilterExpression(kind=1, text="*")
-    request = admin_pb2.CancelPendingRequest(topic="orders", filter=wanted)
+    request = pending_pb2.CancelPendingRequest(topic="orders", filter=wanted)
     assert (await world.api.admin.CancelPending(request)).cancelled_count == 3
 
 
@@ -347,6 +355,7 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "ListPending": list_pending,
     "ListByKey": list_by_key,
     "GetHistory": get_history,
+    "ReschedulePending": reschedule_pending,
     "CancelPending": cancel_pending,
     "ListDamaged": list_damaged,
     "DiscardDamaged": discard_damaged,

@@ -8,8 +8,8 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats import meta as metas
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.types import DUE_MS_MAX
-from hourwheel.v1 import admin_pb2, filter_pb2
-from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart
+from hourwheel.v1 import admin_pb2, filter_pb2, pending_pb2
+from node.contracts.pending_page import ChangedPage, PendingPage, PendingPart
 from node.contracts.pending_token import PendingQuery
 from node.shard.pending_scan import Blob
 from tests.support.api_world import ApiWorld, refused
@@ -104,10 +104,10 @@ async def test_list_when_it_is_refused(
 
 async def test_cancel_when_answered() -> None:
     async with ApiWorld() as world:
-        world.engine.cancelled_page = CancelledPage(5, 1, 9, 2, b"next")
+        world.engine.changed_page = ChangedPage(5, 1, 9, 2, b"next")
         wanted = filter_pb2.FilterExpression(text="a || b")
         answer = await world.admin.CancelPending(
-            admin_pb2.CancelPendingRequest(topic="orders", filter=wanted, page_token=b"t")
+            pending_pb2.CancelPendingRequest(topic="orders", filter=wanted, page_token=b"t")
         )
         assert (answer.cancelled_count, answer.already_released_count) == (5, 1)
         assert (answer.scanned_count, answer.corrupt_count) == (9, 2)
@@ -119,6 +119,6 @@ async def test_cancel_when_answered() -> None:
 @pytest.mark.parametrize("given", [None, filter_pb2.FilterExpression(text="")])
 async def test_cancel_when_no_filter_is_given(given: filter_pb2.FilterExpression | None) -> None:
     async with ApiWorld() as world:
-        request = admin_pb2.CancelPendingRequest(topic="orders", filter=given)
+        request = pending_pb2.CancelPendingRequest(topic="orders", filter=given)
         assert (await refused(world.admin.CancelPending(request))).reason == "INVALID_FILTER"
         assert world.engine.calls == []

@@ -55,7 +55,7 @@ from node.contracts.group_positions import SkippedInfo, Unblocking
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import May, MessageTopics
-from node.contracts.pending_page import CancelledPage, KeyPage, KeysCancelled, PendingPage
+from node.contracts.pending_page import ChangedPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import PublishedOne
 from node.contracts.rescheduling import KeysRescheduled
@@ -104,7 +104,7 @@ class FakeEngine:
     pending_page: PendingPage = field(default_factory=PendingPage)
     key_page: KeyPage = field(default_factory=KeyPage)
     history_page: HistoryPage = field(default_factory=HistoryPage)
-    cancelled_page: CancelledPage = field(default_factory=CancelledPage)
+    changed_page: ChangedPage = field(default_factory=ChangedPage)
     damaged_page: DamagedPage = field(default_factory=lambda: DamagedPage([]))
     dead_letters_page: DeadLettersPage = field(default_factory=DeadLettersPage)
     redriven_page: RedrivenPage = field(default_factory=RedrivenPage)
@@ -391,9 +391,13 @@ class FakeEngine:
         await self._begin("list_pending", (query, token, count_max, with_bodies))
         return self.pending_page
 
-    async def cancel_pending(self, query: PendingQuery, token: bytes) -> CancelledPage:
+    async def cancel_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
         await self._begin("cancel_pending", (query, token))
-        return self.cancelled_page
+        return self.changed_page
+
+    async def reschedule_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
+        await self._begin("reschedule_pending", (query, token))
+        return self.changed_page
 
     async def skip(
         self, group: str, topic: str, before_ms: int, positions: Sequence[int]

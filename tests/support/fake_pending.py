@@ -5,7 +5,7 @@ from hourwheel.filter_language.evaluate import matches
 from hourwheel.filter_language.text import FilterExpression, parse
 from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.formats.meta import decode
-from hourwheel.v1 import admin_pb2
+from hourwheel.v1 import admin_pb2, pending_pb2
 from tests.support.fake_broker import STORE_MS, FakeBroker, Stored
 
 LOOKED_AT = 3
@@ -17,7 +17,10 @@ def list_page(
 ) -> admin_pb2.ListPendingResponse:
     looked, matching, token = _page(node, request, request.page_size or 100)
     response = admin_pb2.ListPendingResponse(
-        next_page_token=token, scanned_count=looked, matched_count=len(matching)
+        next_page_token=token,
+        scanned_count=looked,
+        matched_count=len(matching),
+        key_prefix=request.key_prefix,
     )
     for one in [] if request.count_only else matching:
         message = response.messages.add(
@@ -31,18 +34,32 @@ def list_page(
 
 
 def cancel_page(
-    node: FakeBroker, request: admin_pb2.CancelPendingRequest
-) -> admin_pb2.CancelPendingResponse:
+    node: FakeBroker, request: pending_pb2.CancelPendingRequest
+) -> pending_pb2.CancelPendingResponse:
     looked, matching, token = _page(node, request, LOOKED_AT)
     node.cancelled.update(one.sequence for one in matching)
-    return admin_pb2.CancelPendingResponse(
+    return pending_pb2.CancelPendingResponse(
         cancelled_count=len(matching), scanned_count=looked, next_page_token=token
+    )
+
+
+def move_page(
+    node: FakeBroker, request: pending_pb2.ReschedulePendingRequest
+) -> pending_pb2.ReschedulePendingResponse:
+    looked, matching, token = _page(node, request, LOOKED_AT)
+    moving = [one for one in matching if one.due_ms != request.new_due_ms]
+    for one in moving:
+        one.due_ms = request.new_due_ms
+    return pending_pb2.ReschedulePendingResponse(
+        rescheduled_count=len(moving), scanned_count=looked, next_page_token=token
     )
 
 
 def _page(
     node: FakeBroker,
-    request: admin_pb2.ListPendingRequest | admin_pb2.CancelPendingRequest,
+    request: admin_pb2.ListPendingRequest
+    | pending_pb2.CancelPendingRequest
+    | pending_pb2.ReschedulePendingRequest,
     count: int,
 ) -> tuple[int, list[Stored], bytes]:
     if request.topic not in {one.topic for one in node.messages}:
@@ -67,6 +84,7 @@ def _page(
         one
         for one, meta in zip(found, metas, strict=True)
         if matches(tree, meta.tags, meta.properties)
+        and any(key.startswith(request.key_prefix) for key in meta.keys or ("",))
     ]
     is_last = len(part) == len(waiting)
     return len(part), matching, b"" if is_last else b"%d,%d" % part[-1]

@@ -24,7 +24,7 @@ from hourwheel.v1 import (
 )
 from hourwheel.v1 import status_pb2 as cluster_pb2
 from tests.support.fake_broker import SHARD, STORE_MS, FakeBroker
-from tests.support.fake_pending import cancel_page, list_page
+from tests.support.fake_pending import cancel_page, list_page, move_page
 
 TOPIC_ID = 1
 UNIT = np.dtype(
@@ -344,6 +344,13 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         await arrive_or_abort(self._node, "CancelPending", request, context)
         try:
             return cancel_page(self._node, request)
+        except errors.HourwheelError as error:
+            await context.abort_with_status(to_status(error))
+
+    async def ReschedulePending(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ReschedulePending", request, context)
+        try:
+            return move_page(self._node, request)
         except errors.HourwheelError as error:
             await context.abort_with_status(to_status(error))
 

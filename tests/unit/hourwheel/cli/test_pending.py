@@ -95,3 +95,43 @@ def test_cancel_when_no_filter_is_given(cli: Cli) -> None:
     done = cli("pending", "cancel", "orders", "--yes")
     assert done.exit_code == ExitCode.USAGE
     assert len(listed(cli)) == 5
+
+
+def test_keys_may_be_chosen_by_what_they_begin_with(cli: Cli) -> None:
+    assert delays(listed(cli, "--key-prefix", "k3")) == [30]
+    assert delays(listed(cli, "--key-prefix", "k")) == [10, 20, 30, 40, 50]
+    both = cli("pending", "list", "orders", "--key-prefix", "k", "--filter", "unpaid")
+    assert both.exit_code == ExitCode.USAGE
+    keys = cli("pending", "list", "orders", "--key-prefix", "k", "--key", "k1")
+    assert keys.exit_code == ExitCode.USAGE
+    rehearsed = cli("pending", "cancel", "orders", "--key-prefix", "k3", "--dry-run", "--json")
+    assert json.loads(rehearsed.stdout)["matching"] == 1
+    done = cli("pending", "cancel", "orders", "--key-prefix", "k3", "--yes", "--json")
+    assert json.loads(done.stdout)["cancelled"] == 1
+    assert delays(listed(cli)) == [10, 20, 40, 50]
+
+
+def test_reschedule_when_counted_asked_and_done(cli: Cli) -> None:
+    move = ("pending", "reschedule", "orders", "--filter", "unpaid", "--in", "40s")
+    refused = cli(*move, stdin="n\n")
+    assert "Move 3 messages: what matches 'unpaid'" in refused.stdout
+    assert refused.exit_code == 1
+    assert delays(listed(cli)) == [10, 20, 30, 40, 50]
+    done = cli(*move, "--yes", "--json")
+    assert done.exit_code == ExitCode.OK
+    facts = json.loads(done.stdout)
+    assert (facts["rescheduled"], facts["missed"]) == (3, 0)
+    assert facts["due"] == STORE_MS + 40_000
+    assert delays(listed(cli)) == [40, 40, 40, 40, 50]
+    again = json.loads(cli(*move, "--yes", "--json").stdout)
+    assert again["rescheduled"] == 0, "they are there"
+    by_key = cli(
+        "pending", "reschedule", "orders", "--key-prefix", "k5", "--in", "60s", stdin="y\n"
+    )
+    assert by_key.exit_code == ExitCode.OK
+    assert delays(listed(cli)) == [40, 40, 40, 40, 60]
+
+
+def test_reschedule_when_nothing_is_chosen(cli: Cli) -> None:
+    done = cli("pending", "reschedule", "orders", "--in", "40s", "--yes")
+    assert done.exit_code == ExitCode.USAGE

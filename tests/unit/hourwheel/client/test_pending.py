@@ -7,12 +7,14 @@ from hourwheel.client import pending
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.blocking import Admin
 from hourwheel.client.message import Message
-from hourwheel.client.pending import PendingCancelled, PendingCount
+from hourwheel.client.pending import PendingCancelled, PendingCount, PendingRescheduled
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.filter_language.inputs import Sql
 from hourwheel.formats.meta import NO_META
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.channel import Channel
+from hourwheel.v1 import admin_pb2
+from tests.support import fake_services
 from tests.support.fake_cluster import FakeCluster, channel_to
 from tests.support.fake_node import STORE_MS, FakeNode
 from tests.support.fake_node_thread import FakeNodeThread
@@ -97,6 +99,42 @@ async def test_cancel_when_the_master_changes_between_two_pages() -> None:
         assert set(await admin.cancel_many(ids)) == {CancelOutcome.CANCELLED}
 
 
+async def test_move_when_told_of_progress_and_begun_again(admin: AsyncAdmin) -> None:
+    told: list[PendingRescheduled] = []
+    due_ms = STORE_MS + 98
+    done = await admin.reschedule_pending("orders", "even", due_ms=due_ms, on_progress=told.append)
+    assert told[-1] == done
+    assert len(told) > 1
+    assert done.rescheduled_count == 4, "one was due then already"
+    found = [message.due_ms - STORE_MS async for message in admin.list_pending("orders", "even")]
+    assert found == [98] * 5
+    again = await admin.reschedule_pending("orders", "even", due_ms=due_ms)
+    assert (again.rescheduled_count, again.missed_count) == (0, 0)
+    with pytest.raises(errors.InvalidDueTime):
+        await admin.reschedule_pending("orders", "even", due_ms=1_790_000_000)
+
+
+async def test_keys_are_chosen_by_what_they_begin_with(
+    admin: AsyncAdmin, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [Message(b"x", keys=[key], delay_ms=500) for key in ("a-1", "a-2", "b-1")]
+    async with AsyncProducer(node.address) as producer:
+        await producer.publish_many("orders", messages)
+    assert (await admin.count_pending("orders", key_prefix="a-")).matched_count == 2
+    found = [one.meta.keys async for one in admin.list_pending("orders", key_prefix="a-")]
+    assert found == [("a-1",), ("a-2",)]
+    assert (await admin.cancel_pending("orders", key_prefix="a-1")).cancelled_count == 1
+    moved = await admin.reschedule_pending("orders", key_prefix="a-", due_ms=STORE_MS + 900)
+    assert moved.rescheduled_count == 1
+
+    def listed_all(_: object, request: admin_pb2.ListPendingRequest) -> object:
+        return admin_pb2.ListPendingResponse(matched_count=12)
+
+    monkeypatch.setattr(fake_services, "list_page", listed_all)
+    with pytest.raises(errors.FailedPrecondition, match="earlier version"):
+        await admin.count_pending("orders", key_prefix="a-")
+
+
 def test_blocking_twin_when_used() -> None:
     with FakeNodeThread() as fake, Admin(fake.address) as admin:
         fake.add_topic("orders", *(b"%d" % number for number in range(600)))
@@ -104,6 +142,8 @@ def test_blocking_twin_when_used() -> None:
         assert [message.body for message in found] == [b"%d" % number for number in range(600)]
         assert admin.count_pending("orders", "*").matched_count == 600
         told: list[PendingCancelled] = []
+        moved = admin.reschedule_pending("orders", "*", due_ms=STORE_MS + 9)
+        assert moved.rescheduled_count == 600
         done = admin.cancel_pending("orders", "*", to_ms=1 << 50, on_progress=told.append)
         assert done.cancelled_count == 600
         assert told[-1] == done

@@ -99,7 +99,7 @@ def test_long_names_are_cut() -> None:
 
 def test_methods_that_change_what_all_share_are_noted() -> None:
     admin = {"CreateTopic", "DeleteTopic", "PutGroup", "DeleteGroup", "TransferMaster"}
-    admin |= {"DiscardDamaged", "CancelPending", "PutSubscription"}
+    admin |= {"DiscardDamaged", "CancelPending", "ReschedulePending", "PutSubscription"}
     assert {name.rpartition(".")[2] for name in AUDITED} >= admin
     for name, rule in RULES.items():
         assert (rule.operation is not Operation.ADMINISTER) or name in AUDITED

@@ -1,4 +1,4 @@
-"""ListPending and CancelPending: what is asked of the engine, and what is told of its pages."""
+"""What is pending, listed, cancelled and moved: what the engine is asked, and what is told."""
 
 from typing import Any
 
@@ -11,9 +11,14 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats import meta as metas
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.types import DUE_MS_MAX
-from hourwheel.v1 import admin_pb2, filter_pb2
-from node.api.pending import PAGE_SIZE_DEFAULT, cancel_pending, list_pending
-from node.contracts.pending_page import CancelledPage, PendingPage, PendingPart
+from hourwheel.v1 import admin_pb2, filter_pb2, pending_pb2
+from node.api.pending import (
+    PAGE_SIZE_DEFAULT,
+    cancel_pending,
+    list_pending,
+    reschedule_pending,
+)
+from node.contracts.pending_page import ChangedPage, PendingPage, PendingPart
 from node.contracts.pending_token import PendingQuery
 from node.shard.pending_scan import Blob
 from tests.support.fake_engine import FakeEngine
@@ -89,18 +94,61 @@ async def test_list_is_refused_before_the_engine_is_asked(
 async def test_cancel_wants_a_filter_lest_somebody_forgets_it() -> None:
     engine = FakeEngine()
     with pytest.raises(errors.InvalidFilter):
-        await cancel_pending(engine, admin_pb2.CancelPendingRequest(topic="orders"))
+        await cancel_pending(engine, pending_pb2.CancelPendingRequest(topic="orders"))
     assert not engine.calls
 
 
 async def test_cancel_tells_how_many_and_where_to_go_on() -> None:
     engine = FakeEngine()
-    engine.cancelled_page = CancelledPage(4, 3, 2, 1, b"next")
-    request = admin_pb2.CancelPendingRequest(topic="orders", filter=SQL, to_due_ms=9)
+    engine.changed_page = ChangedPage(4, 3, 2, 1, b"next")
+    request = pending_pb2.CancelPendingRequest(topic="orders", filter=SQL, to_due_ms=9)
     answer = await cancel_pending(engine, request)
-    page = engine.cancelled_page
-    for name in ("cancelled_count", "already_released_count", "scanned_count", "corrupt_count"):
-        assert getattr(answer, name) == getattr(page, name)
+    assert (answer.cancelled_count, answer.already_released_count) == (4, 3)
+    assert (answer.scanned_count, answer.corrupt_count) == (2, 1)
     assert answer.next_page_token == b"next"
     ((query, *_),) = engine.asked("cancel_pending")
     assert query == PendingQuery("orders", Sql("p = 'v'"), 0, 9)
+
+
+async def test_move_tells_how_many_and_where_to_go_on() -> None:
+    engine = FakeEngine()
+    engine.changed_page = ChangedPage(4, 3, 2, 1, b"next")
+    request = pending_pb2.ReschedulePendingRequest(topic="orders", key_prefix="a-", new_due_ms=9)
+    answer = await reschedule_pending(engine, request)
+    assert (answer.rescheduled_count, answer.missed_count) == (4, 3)
+    assert (answer.scanned_count, answer.corrupt_count) == (2, 1)
+    assert answer.next_page_token == b"next"
+    ((query, *_),) = engine.asked("reschedule_pending")
+    everything = FilterExpression.everything()
+    assert query == PendingQuery("orders", everything, key_prefix="a-", new_due_ms=9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"key_prefix": ""}, errors.InvalidFilter),
+        ({"key_prefix": "k" * 256}, errors.InvalidArgument),
+        ({"filter": SQL}, errors.InvalidArgument),
+        ({"new_due_ms": 0}, errors.InvalidDueTime),
+        ({"new_due_ms": -1}, errors.InvalidDueTime),
+        ({"new_due_ms": DUE_MS_MAX + 1}, errors.InvalidDueTime),
+    ],
+)
+async def test_move_is_refused_before_the_engine_is_asked(
+    changes: dict[str, Any], error: type[errors.HourwheelError]
+) -> None:
+    engine = FakeEngine()
+    fields: dict[str, Any] = {"topic": "orders", "key_prefix": "a-", "new_due_ms": 9}
+    with pytest.raises(error):
+        await reschedule_pending(engine, pending_pb2.ReschedulePendingRequest(**(fields | changes)))
+    assert not engine.calls
+
+
+async def test_list_says_by_which_keys_it_has_chosen() -> None:
+    """A node that does not know of it says nothing."""
+    engine = FakeEngine()
+    engine.pending_page = PendingPage()
+    answer = await list_pending(engine, request_of(key_prefix="a-", count_only=True))
+    assert answer.key_prefix == "a-"
+    ((query, *_),) = engine.asked("list_pending")
+    assert query.key_prefix == "a-"

@@ -122,7 +122,7 @@ async def test_history_when_cancelled_late_dead_or_passed_over(tmp_path: Path) -
         await world.publish(due_ms)
         world.advance(40)
         keys = await within(world.engine.cancel_pending(_everything(), b""))
-        assert keys.cancelled_count == 2
+        assert keys.changed_count == 2
         assert await told(world, id_of(world, 1, due_ms)) == [
             (PUBLISHED, "", 0),
             (CANCELLED, "", 0),

@@ -16,7 +16,7 @@ from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
 from hourwheel.v1.admin_pb2 import MessageState
 from node.broker import pending_query
-from node.contracts.pending_page import CancelledPage, PendingPage
+from node.contracts.pending_page import ChangedPage, PendingPage
 from node.contracts.pending_token import PendingQuery
 from node.shard.pending_scan import NO_MATCHES, Matches, PendingScan
 from tests.support.engine_world import (
@@ -63,7 +63,7 @@ async def page_of(
 
 async def cancelled(
     world: EngineWorld, wanted: FilterExpression, token: bytes = b""
-) -> CancelledPage:
+) -> ChangedPage:
     return await within(world.engine.cancel_pending(PendingQuery("orders", wanted), token))
 
 
@@ -222,17 +222,17 @@ async def test_cancel_when_new_messages_come_between_pages(
     async with EngineWorld(tmp_path) as world:
         await publish(world, ["a", "b"] * 4)
         first = await cancelled(world, Tags("b"))
-        assert (first.cancelled_count, first.already_released_count) == (2, 0)
+        assert (first.changed_count, first.missed_count) == (2, 0)
         await publish(world, ["b"] * 8)
         await world.restart()
-        total, token = first.cancelled_count, first.next_token
+        total, token = first.changed_count, first.next_token
         while token:
             page = await cancelled(world, Tags("b"), token)
-            total, token = total + page.cancelled_count, page.next_token
+            total, token = total + page.changed_count, page.next_token
         assert total == 4
         assert sorted(await listed(world)) == [0, 2, 4, 6, *range(8, 16)]
         again = await cancelled(world, Tags("b"), first.next_token)  # as after an unknown outcome
-        assert again.cancelled_count == 0
+        assert again.changed_count == 0
         state = world.engine.describe(MessageId(0, 1, 1, world.now_ms + 10_000)).state
         assert state == MessageState.MESSAGE_STATE_CANCELLED
 
@@ -243,7 +243,7 @@ async def test_cancel_when_all_are_wanted_and_one_is_being_released(tmp_path: Pa
         world.now_ms += 5_000
         assert world.mastership.dispatch_due(world.now_ms), "appended before the cancel"
         page = await cancelled(world, Tags("*"))
-        assert (page.cancelled_count, page.already_released_count) == (3, 1)
+        assert (page.changed_count, page.missed_count) == (3, 1)
         assert page.next_token == b""
         assert (await world.leased()).units["sequence"].tolist() == [0]
 
@@ -259,7 +259,7 @@ async def test_cancel_when_appending_fails(tmp_path: Path, monkeypatch: pytest.M
             patch.setattr(world.service, "propose", propose)
             with pytest.raises(errors.NotMaster):
                 await cancelled(world, Tags("a"))
-        assert (await cancelled(world, Tags("a"))).cancelled_count == 4
+        assert (await cancelled(world, Tags("a"))).changed_count == 4
 
 
 async def test_filter_when_a_message_is_damaged(tmp_path: Path) -> None:
@@ -282,8 +282,8 @@ async def test_filter_when_a_message_is_damaged(tmp_path: Path) -> None:
         assert [blob.is_corrupt for blob in blobs] == [False, True, False]
         assert (blobs[1].meta, blobs[1].body) == (b"", b"")
         done = await cancelled(world, Tags("!first"))
-        assert (done.cancelled_count, done.corrupt_count) == (1, 1)
-        assert (await cancelled(world, Tags("*"))).cancelled_count == 2, "needs no metadata"
+        assert (done.changed_count, done.corrupt_count) == (1, 1)
+        assert (await cancelled(world, Tags("*"))).changed_count == 2, "needs no metadata"
         assert not world.failure.found.done()
 
 
@@ -337,8 +337,109 @@ async def test_costly_filter_is_checked_in_short_steps(
         assert await listed(world, SEARCHES) == [1]
         page, count = await cancelled(world, SEARCHES), 0
         while page.next_token:
-            count += page.cancelled_count
+            count += page.changed_count
             page = await cancelled(world, SEARCHES, page.next_token)
-        assert count + page.cancelled_count == 1
+        assert count + page.changed_count == 1
         assert await listed(world) == [0, 2]
     assert 0 < most < 110 * len(LONG_TEXT) / 3
+
+
+async def moved(
+    world: EngineWorld,
+    due_ms: int,
+    wanted: FilterExpression = EVERYTHING,
+    token: bytes = b"",
+    key_prefix: str = "",
+) -> ChangedPage:
+    query = PendingQuery("orders", wanted, key_prefix=key_prefix, new_due_ms=due_ms)
+    return await within(world.engine.reschedule_pending(query, token))
+
+
+async def test_move_when_it_goes_on_after_a_restart_and_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is moved further on is met again, and left alone; new messages are, too."""
+    monkeypatch.setattr(pending_query, "PAGE_CANCELS_MAX", 1)
+    monkeypatch.setattr(pending_query, "CANCEL_PIECE", 2)
+    async with EngineWorld(tmp_path) as world:
+        await publish(world, ["a", "b"] * 4)
+        due_ms = world.now_ms + 27_500  # in the midst of them
+        first = await moved(world, due_ms, Tags("b"))
+        assert (first.changed_count, first.missed_count) == (2, 0)
+        await publish(world, ["b"])
+        await world.restart()
+        total, token = first.changed_count, first.next_token
+        while token:
+            page = await moved(world, due_ms, Tags("b"), token)
+            total, token = total + page.changed_count, page.next_token
+        assert total == 4
+        world.advance(1)
+        times = {
+            sequence: unit_due
+            for part in (await page_of(world)).parts
+            for sequence, unit_due in part.units[["sequence", "due_ms"]].tolist()
+        }
+        assert [times[one] for one in (1, 3, 5, 7)] == [due_ms] * 4
+        assert sum(one == due_ms for one in times.values()) == 4
+        again = await moved(world, due_ms, Tags("b"))
+        assert again.changed_count + again.missed_count <= 1, "the new one"
+        assert world.engine.stats.rescheduled >= 2
+
+
+async def test_move_when_one_is_being_released(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await publish(world, ["a"] * 4)
+        world.now_ms += 5_000
+        assert world.mastership.dispatch_due(world.now_ms), "appended before the moves"
+        page = await moved(world, world.now_ms + 60_000)
+        assert (page.changed_count, page.missed_count) == (3, 1)
+        assert page.next_token == b""
+
+
+async def test_move_when_the_time_is_past_or_too_far_away(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await publish(world, ["a"] * 2)
+        with pytest.raises(errors.BeyondHorizon):
+            await moved(world, world.now_ms + (1 << 41))
+        assert (await moved(world, world.now_ms - 5)).changed_count == 2
+        assert (await world.leased()).units["sequence"].tolist() == [0, 1]
+
+
+async def test_page_token_of_a_move_is_for_its_time_and_keys_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_query, "PAGE_CANCELS_MAX", 1)
+    monkeypatch.setattr(pending_query, "CANCEL_PIECE", 1)
+    async with EngineWorld(tmp_path) as world:
+        await publish(world, ["a"] * 4)
+        due_ms = world.now_ms + 60_000
+        token = (await moved(world, due_ms)).next_token
+        for others in ((due_ms + 1, EVERYTHING, token), (due_ms, EVERYTHING, token, "a")):
+            with pytest.raises(errors.InvalidArgument):
+                await moved(world, *others)
+        with pytest.raises(errors.InvalidArgument):
+            await cancelled(world, EVERYTHING, token)
+        assert (await moved(world, due_ms, EVERYTHING, token)).changed_count == 1
+
+
+async def test_keys_are_chosen_by_what_they_begin_with(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        keys = (("a-1", "x"), ("x", "a-2"), ("a",), ("A-1",), (), ("b-a-1",), ("a-" + "y" * 250,))
+        encoded = [metas.encode(metas.MessageMeta(keys=one)) for one in keys]
+        raw = build_publish(
+            [world.now_ms + 5_000] * len(keys),
+            [b"body"] * len(keys),
+            metas=[one.raw for one in encoded],
+            key_hashes=[one.key_hash for one in encoded],
+        )
+        await within(world.engine.publish_batch("orders", RecordBatch(raw)))
+        query = PendingQuery("orders", EVERYTHING, key_prefix="a-")
+        counted = await within(
+            world.engine.list_pending(query, b"", count_max=0, with_bodies=False)
+        )
+        assert (counted.matched_count, counted.scanned_count) == (3, 7)
+        done = await moved(world, world.now_ms + 9_000, key_prefix="a-")
+        assert done.changed_count == 3
+        gone = await within(world.engine.cancel_pending(query, b""))
+        assert gone.changed_count == 3
+        assert await listed(world) == [2, 3, 4, 5]

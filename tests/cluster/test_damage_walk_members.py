@@ -242,9 +242,9 @@ async def test_I8_damaged_messages_are_listed_and_cancelled_when_peers_have_them
             Flip(n1.folder, body, DELAY_LOGS)
         query = PendingQuery("orders", as_filter(Sql("p IS NULL")))
         page = await within(n1.engine.cancel_pending(query, b""))
-        assert (page.cancelled_count, page.corrupt_count) == (len(bodies) - 20, 20)
+        assert (page.changed_count, page.corrupt_count) == (len(bodies) - 20, 20)
         await until(lambda: n1.engine.stats.damaged_fetched == 20)
         assert await listed(n1) == bodies[10:30]
         page = await within(n1.engine.cancel_pending(query, b""))
-        assert (page.cancelled_count, page.corrupt_count) == (20, 0)
+        assert (page.changed_count, page.corrupt_count) == (20, 0)
         await world.agreed()

@@ -59,9 +59,8 @@ from node.metrics.http import (
 )
 from node.process.last_exit import STOPPED, LastExit
 from node.process.memory import Trimming
-from node.repair.scrubber import FIRST_S, PASS_S_MIN, Scrubber, ScrubSinks, ScrubSource
-from node.repair.view_repair import ViewRepair
-from node.repair.view_scrub import BadMessages
+from node.process.scrubbing import Scrubbing
+from node.repair.scrubber import FIRST_S, PASS_S_MIN
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NodeMeta, open_node_meta
 from node.shard.recovery import Opened
@@ -314,7 +313,9 @@ class Node:
         self.engine = engine
         undo.push_async_callback(engine.close)
         await cluster.take_part(engine, undo)
-        self._start_scrub(undo, opened, engine, cluster)
+        first_s = FIRST_S if self._former_damage is None else PASS_S_MIN
+        scrubbing = Scrubbing(engine, opened, self.failure, self.config.log.scrub_bytes_per_s)
+        scrubbing.start(undo, cluster, renew=self._renew, first_s=first_s)
         engine.stats.recovery_seconds = (self._clock.monotonic_ms() - begun_ms) * _SECONDS
         _log_opened(opened, engine.stats.recovery_seconds)
         return engine
@@ -342,60 +343,6 @@ class Node:
                     _log.error("shard_waits_for_room", **logs.fields_of(error))
                 has_complained = True
             await asyncio.sleep(ROOM_LOOK_S)
-
-    def _start_scrub(
-        self,
-        undo: AsyncExitStack,
-        opened: Opened,
-        engine: Engine,
-        cluster: Cluster,
-    ) -> None:
-        repair = None
-        if isinstance(cluster, ClusterRuntime):  # others have what is damaged here
-            repair = cluster.make_repair(engine.damage.files, self._renew)
-            undo.push_async_callback(repair.close)
-            engine.damage.on_many = repair.give_up
-        bytes_per_s = self.config.log.scrub_bytes_per_s
-        if not bytes_per_s:
-            return
-
-        views = ViewRepair(
-            *(engine.shard, opened.epochs, self.failure),
-            save_soon=engine.background.save_soon,
-            fail=engine.fail,
-            give_up=None if repair is None else repair.give_up,
-        )
-
-        def on_log(error: errors.CorruptLog) -> None:
-            _log.error("scrub_damage_found", **logs.fields_of(error))
-            if repair is not None:
-                repair.on_damage(error)
-
-        def on_view(error: errors.CorruptFile) -> None:
-            _log.error("scrub_damage_found", **logs.fields_of(error))
-            views.on_damage(error)
-
-        def on_messages(found: BadMessages) -> None:
-            engine.damage.take_scrubbed(*found, engine.now_ms())
-
-        place, shard = engine.place, engine.shard
-        source = ScrubSource(
-            *(place.disk, place.identity, shard.log, lambda: shard.high_watermark),
-            directory=place.directory,
-            manifest=lambda: opened.maintenance.manifest,
-        )
-        scrubber = Scrubber(
-            source,
-            engine.stats,
-            self.failure,
-            bytes_per_s=bytes_per_s,
-            sinks=ScrubSinks(on_log, on_view, on_messages),
-            now_ms=engine.now_ms,
-            first_s=FIRST_S if self._former_damage is None else PASS_S_MIN,
-        )
-        if repair is not None:
-            repair.on_mended = scrubber.on_mended
-        undo.push_async_callback(scrubber.close)
 
     def _renew(self, damage: errors.DataLoss) -> None:
         self.damage = damage

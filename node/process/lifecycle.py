@@ -126,7 +126,8 @@ async def serve(
 
     def hand_over() -> None:
         _log.info("hand_over_requested")
-        handing_over[:] = [_task(node.hand_over())]
+        if all(one.done() for one in handing_over):  # else it is under way
+            handing_over[:] = [_task(node.hand_over())]
 
     try:
         node = Node(config)

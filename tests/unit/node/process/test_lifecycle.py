@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ class FakeNode:
         self.damage, self.former_damage = None, damage
         self.failure, self.renewal = Failure(), asyncio.Event()
         self.may_start, self.may_stop = asyncio.Event(), asyncio.Event()
+        self.may_hand_over = asyncio.Event()
         self.did: list[str] = []
         self.error: Exception | None = None
 
@@ -46,6 +48,10 @@ class FakeNode:
         self.did.append("stop" if grace_ms is None else f"stop {grace_ms}")
         await self.may_stop.wait()
 
+    async def hand_over(self) -> None:
+        self.did.append("hand over")
+        await self.may_hand_over.wait()
+
     async def cut_short(self) -> None:
         self.did.append("cut short")
         self.may_stop.set()
@@ -60,15 +66,16 @@ class World:
         serve: Any = lifecycle._serve
         self.serving = asyncio.ensure_future(serve(self.node, self.signals, ready_file))
 
-    async def settle(self) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def test_process_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None:
     world = World(tmp_path / "ready.json")
     world.node.may_start.set()
-    await world.settle()
+    await settle()
     told = json.loads((tmp_path / "ready.json").read_text())
     world.signals.put_nowait("SIGTERM")
     world.node.may_stop.set()
@@ -85,9 +92,9 @@ async def test_process_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None
 async def test_draining_is_cut_short_when_a_second_signal_comes() -> None:
     world = World()
     world.node.may_start.set()
-    await world.settle()
+    await settle()
     world.signals.put_nowait("SIGTERM")
-    await world.settle()
+    await settle()
     assert world.node.did == ["start", "stop"]
     world.signals.put_nowait("SIGINT")
     assert await world.serving is None
@@ -96,7 +103,7 @@ async def test_draining_is_cut_short_when_a_second_signal_comes() -> None:
 
 async def test_process_ends_at_once_when_it_is_told_to_while_opening() -> None:
     world = World()
-    await world.settle()
+    await settle()
     world.signals.put_nowait("SIGTERM")
     assert await world.serving == lifecycle.EXIT_OK
     assert world.node.did == ["start"]
@@ -107,10 +114,10 @@ async def test_process_ends_at_once_when_the_node_cannot_go_on(moment: str) -> N
     world = World()
     if moment != "opening":
         world.node.may_start.set()
-    await world.settle()
+    await settle()
     if moment == "stopping":
         world.signals.put_nowait("SIGTERM")
-    await world.settle()
+    await settle()
     world.node.failure.report(errors.FsyncFailed("EIO"))
     assert await world.serving is not None
     assert world.node.did == (["start", "stop"] if moment == "stopping" else ["start"])
@@ -122,6 +129,41 @@ async def test_error_is_handed_on_when_the_node_does_not_start() -> None:
     world.node.may_start.set()
     with pytest.raises(errors.DirectoryLocked):
         await world.serving
+
+
+async def test_sigusr1_hands_over_once_at_a_time_and_the_node_serves_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = FakeNode()
+    node.may_start.set()
+    node.may_stop.set()
+    monkeypatch.setattr(lifecycle, "Node", lambda _: node)
+    ready = tmp_path / "ready.json"
+    serving = asyncio.create_task(lifecycle.serve(config_for(tmp_path), ready))
+
+    def requested() -> int:
+        events = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+        return sum(one["event"] == "hand_over_requested" for one in events)
+
+    async def signal_it(times: int) -> None:
+        before = requested()
+        for count in range(1, times + 1):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            await until(lambda count=count: requested() == before + count)
+
+    with caplog.at_level("INFO"):
+        await until(ready.exists)
+        await signal_it(3)
+        await until(lambda: node.did == ["start", "hand over"])
+        node.may_hand_over.set()
+        await settle()
+        await signal_it(1)
+        await until(lambda: node.did == ["start", "hand over", "hand over"])
+    assert not serving.done()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await within(serving) == lifecycle.EXIT_OK
+    assert node.did[-1] == "stop"
+    assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
 async def test_exit_code_is_70_when_the_node_cannot_go_on(

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 
 from hourwheel.errors import InvalidArgument
-from hourwheel.transport.access import PLAIN, Access, Tls
-
-_SYSTEM: Final = Path("system")
+from hourwheel.transport.access import PLAIN, Access
+from hourwheel.transport.access_files import AccessFiles
 
 CURRENT: Final[ContextVar[Access]] = ContextVar("CURRENT", default=PLAIN)
 """Set by the options before the command."""
@@ -66,29 +65,21 @@ def access_of(
     Raises:
         BadParameter: they do not go together, or a file cannot be read.
     """
-    own = None if ca == _SYSTEM else ca
-    user = None
-    if login_file is not None:
-        name, colon, secret = _first_line(login_file).partition(":")
-        if not colon:
-            raise typer.BadParameter(f"{login_file} has no name:secret")
-        user = name, secret
+    files = AccessFiles(
+        tls_ca=_path(ca),
+        tls_cert=_path(cert),
+        tls_key=_path(key),
+        token_file=_path(token_file),
+        login_file=_path(login_file),
+    )
     try:
-        return Access.of(
-            Tls(own, cert, key) if ca or cert or key else None,
-            None if token_file is None else _first_line(token_file),
-            user,
-        )
+        return files.read()
     except InvalidArgument as error:
         raise typer.BadParameter(error.message) from None
 
 
-def _first_line(path: Path) -> str:
-    """A token or secret that is alone in its file. Raises BadParameter: it cannot be read."""
-    try:
-        return path.read_text("utf-8").partition("\n")[0].strip()
-    except (OSError, UnicodeDecodeError):
-        raise typer.BadParameter(f"{path} cannot be read") from None
+def _path(file: _File) -> str:
+    return "" if file is None else str(file)
 
 
 def current_access() -> Access:

@@ -5,12 +5,14 @@ setup.py). What they need beyond the client comes with the extras `server` and `
 """
 
 import sys
+from dataclasses import fields
 from types import ModuleType
 
 import typer
 
 from hourwheel import rooms
 from hourwheel.cli.exit_codes import ExitCode
+from hourwheel.transport.access_files import AccessFiles
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command that hands all its arguments on, --help included."""
@@ -65,7 +67,7 @@ def forecast(context: typer.Context) -> None:
 
 def schedule(context: typer.Context) -> None:
     """Schedule the rows of files, each of them once."""
-    hand_over("spark_jobs.run", ["schedule", *arguments_of(context)])
+    hand_over("spark_jobs.run", ["schedule", *arguments_of(context), *_access_of(context)])
 
 
 def demo(context: typer.Context) -> None:
@@ -82,6 +84,17 @@ def arguments_of(context: typer.Context) -> list[str]:
         if source is not None and source.name == "COMMANDLINE":
             before += [option] if name == "is_json" else [option, str(above.params[name])]
     return [*context.args, *before]
+
+
+def _access_of(context: typer.Context) -> list[str]:
+    """What stood before a command about how the nodes are known."""
+    above = context.find_root()
+    found: list[str] = []
+    for one in fields(AccessFiles):
+        source = above.get_parameter_source(one.name)
+        if source is not None and source.name == "COMMANDLINE":
+            found += [f"--{one.name.replace('_', '-')}", str(above.params[one.name])]
+    return found
 
 
 def hand_over(name: str, arguments: list[str]) -> None:

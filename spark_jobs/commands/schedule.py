@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hourwheel.instants import INSTANT_MS_MIN
+from hourwheel.transport.access_files import AccessFiles
 from hourwheel.transport.channel import SERVER_DEFAULT
 from spark_jobs.commands.options import EXIT_FOUND, EXIT_OK, number, open_session, write_line
 from spark_jobs.runtime.progress import Progress
@@ -19,6 +20,13 @@ DESCRIPTION: Final = (
 )
 TRIES: Final = 4
 _TIMES: Final = {"due": "TIMESTAMP", "due_ms": "BIGINT", "delay_ms": "BIGINT"}
+_ACCESS: Final = {
+    "tls_ca": "who signs the nodes' certificates, or `system`",
+    "tls_cert": "your own certificate",
+    "tls_key": "its private key",
+    "token_file": "a signed token that says who you are",
+    "login_file": "a user's name, a colon, and the secret",
+}
 _FORMATS: Final = ("parquet", "json", "csv", "orc")
 
 
@@ -32,6 +40,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT,...",
         help="a node; of a cluster, several with commas (%(default)s)",
     )
+    for name, text in _ACCESS.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            default=os.environ.get(f"HOURWHEEL_{name.upper()}", ""),
+            metavar="FILE",
+            help=f"{text}; a path that executors have, too",
+        )
     parser.add_argument("--job", required=True, help="names the rows")
     parser.add_argument(
         "--ledger", required=True, metavar="DIR", help="folder or URI that all executors reach"
@@ -83,6 +98,7 @@ def run(parsed: argparse.Namespace) -> int:
             done = schedule(
                 with_times(rows) if is_csv else rows,
                 server=parsed.server,
+                access_files=AccessFiles(**{name: getattr(parsed, name) for name in _ACCESS}),
                 job=parsed.job,
                 ledger=parsed.ledger,
                 topic=parsed.topic,

@@ -18,7 +18,7 @@ Rows with bad values, and those that a node refuses, are in `problems.parquet` o
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ import pyarrow as pa
 from hourwheel import errors, limits
 from hourwheel.clock import SystemClock
 from hourwheel.instants import INSTANT_MS_MIN
+from hourwheel.transport.access_files import AccessFiles
 from hourwheel.transport.endpoints import parse_servers
 from spark_jobs.runtime import output_files, paths
 from spark_jobs.schedule import plan as schedule_plan
@@ -45,6 +46,9 @@ _SAFE_SHARE: Final = 2
 """After 1/2 of the nodes' `producer_idle_ms` a producer unknown to them counts as forgotten."""
 _CONNECTIONS: Final = 4
 """Buckets that the data source sends at one time."""
+
+
+_ACCESS: Final = tuple(one.name for one in fields(AccessFiles))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,8 @@ class ScheduleOptions:
     """Try again what an earlier run was refused, or left in doubt."""
     sends_in_doubt: bool = False
     """See `schedule_send.SendSettings`."""
+    access_files: AccessFiles = field(default_factory=AccessFiles)
+    """How the nodes are known, and who sends: on the driver and on each executor at these paths."""
     parallelism: int = 0
     """Buckets sent at one time; 0: by the Spark cluster's cores (data source: 4)."""
 
@@ -83,6 +89,7 @@ class ScheduleOptions:
         """
         try:
             parse_servers(self.server)
+            self.access_files.read()
         except errors.InvalidArgument as error:
             raise errors.ConfigError(error.message) from None
         Ledger.of(self.ledger, self.job)
@@ -143,7 +150,7 @@ def schedule(df: "DataFrame", **options: Any) -> ScheduleResult:
     wanted = ScheduleOptions(**options)
     wanted.check()
     spark = df.sparkSession
-    cluster = schedule_send.ask_cluster(wanted.server)
+    cluster = schedule_send.ask_cluster(wanted.server, wanted.access_files.read())
     ledger = Ledger.of(wanted.ledger, wanted.job)
     plan = ledger.find_plan() or freeze(df, wanted, ledger, cluster)
     _check_cluster(plan, cluster)
@@ -175,6 +182,7 @@ def send_bucket(options: ScheduleOptions, plan: Plan, bucket: str) -> Tally:
     age_ms = 0 if begun_ms is None else now_ms - begun_ms
     settings = schedule_send.SendSettings(
         server=options.server,
+        access=options.access_files.read(),
         is_resumed=begun_ms is not None,
         may_be_forgotten=age_ms * _SAFE_SHARE > options.producer_idle_ms,
         sends_in_doubt=options.sends_in_doubt,
@@ -336,7 +344,7 @@ def to_options(texts: dict[str, str]) -> ScheduleOptions:
         ConfigError: an option is missing, unknown or of the wrong type.
     """
     kinds: dict[str, Callable[[str], Any]] = {
-        **dict.fromkeys(("server", "job", "ledger", "topic"), str),
+        **dict.fromkeys(("server", "job", "ledger", "topic", *_ACCESS), str),
         **dict.fromkeys(
             ("batch_messages", "body_bytes_max", "due_ms_min", "producer_idle_ms", "parallelism"),
             int,
@@ -355,4 +363,7 @@ def to_options(texts: dict[str, str]) -> ScheduleOptions:
         values = {name: kinds[name](text) for name, text in given.items()}
     except ValueError as error:
         raise errors.ConfigError(f"an option has a wrong value: {error}") from None
-    return replace(ScheduleOptions(server="", job="", ledger=""), **values)
+    files = {name: values.pop(name) for name in _ACCESS if name in values}
+    return replace(
+        ScheduleOptions(server="", job="", ledger=""), access_files=AccessFiles(**files), **values
+    )

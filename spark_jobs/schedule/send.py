@@ -20,6 +20,7 @@ from hourwheel.client import batch_builder
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Draft
 from hourwheel.client.inflight_batches import Published
+from hourwheel.transport.access import PLAIN, Access
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.retry import Failure
@@ -46,6 +47,8 @@ class SendSettings:
     """How to send a bucket."""
 
     server: str
+    access: Access = PLAIN
+    """How the nodes are known, and who sends."""
     is_resumed: bool
     """Someone may have sent of this bucket before: ask how far each stream is, then go on."""
     may_be_forgotten: bool = False
@@ -66,7 +69,7 @@ def send(pieces: Iterator[Piece], settings: SendSettings) -> Tally:
     return asyncio.run(_send(pieces, settings))
 
 
-def ask_cluster(server: str) -> str:
+def ask_cluster(server: str, access: Access = PLAIN) -> str:
     """The id of the cluster, a UUID as text.
 
     Raises:
@@ -74,7 +77,9 @@ def ask_cluster(server: str) -> str:
     """
 
     async def ask() -> str:
-        async with AsyncAdmin(server) as admin:
+        async with AsyncAdmin(
+            server, tls=access.tls, token=access.token, user=access.user
+        ) as admin:
             return (await admin.status()).cluster_id
 
     return asyncio.run(ask())
@@ -82,7 +87,10 @@ def ask_cluster(server: str) -> str:
 
 async def _send(pieces: Iterator[Piece], settings: SendSettings) -> Tally:
     tally = Tally()
-    async with Channel(settings.server) as channel:
+    access = settings.access
+    async with Channel(
+        settings.server, tls=access.tls, token=access.token, user=access.user
+    ) as channel:
         await _Sender(channel, SendWindow(pieces, tally), settings).run()
     return tally
 

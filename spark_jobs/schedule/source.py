@@ -70,7 +70,7 @@ class ScheduleWriter(DataSourceArrowWriter):
     def __init__(self, options: ScheduleOptions) -> None:
         """Ask the cluster, and look for a plan: on the driver."""
         self._options = options
-        self._cluster = send.ask_cluster(options.server)
+        self._cluster = send.ask_cluster(options.server, options.access_files.read())
         self._ledger = Ledger.of(options.ledger, options.job)
         self._plan: Plan | None = self._ledger.find_plan()
         self._nonce = schedule_plan.new_nonce()

@@ -18,12 +18,14 @@ from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import GroupId
 from node.catalog.serving import ServingConsumers
 from node.consumers.rejections import REMEMBERED_MAX, Rejections
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
-from node.delivery.leases import Leases
+from node.delivery.receiver import Receiver
 from node.delivery.resolve_rows import SelectedPositions, find_positions
+from node.shard.group_queue import GroupQueue
 from storage.views.catalog_items import Group
 
 SELECTIONS_AT_ONCE: Final = 256
@@ -58,7 +60,7 @@ class AckService:
     ) -> list[ReceiptOutcome]:
         """What became of each selection."""
         outcomes: list[ReceiptOutcome] = []
-        records, in_place = _Records(), _InPlace(self._receiver.leases)
+        records, in_place = _Records(), _InPlace(self._receiver, group.group_id)
         proposed: list[tuple[int, NDArray[np.void], SelectedPositions]] = []
         rejected: list[int] = []
         is_ack = ending.is_ack
@@ -185,8 +187,9 @@ class _InPlace:
     message from whoever has got it after the first.
     """
 
-    def __init__(self, leases: Leases) -> None:
-        self._leases = leases
+    def __init__(self, receiver: Receiver, group_id: GroupId) -> None:
+        self._leases, self._ordered = receiver.leases, receiver.ordered
+        self._group_id = group_id
         self._holders: dict[tuple[int, int], int] = {}
         """(topic_queue, position) -> the lease that holds it."""
 
@@ -214,20 +217,22 @@ class _InPlace:
         if is_lost:
             self._note(_held_places(rows), is_ending=False)
             return
-        for lease_id, ranges in self._by_lease(_held_places(rows)):
+        for (number, lease_id), ranges in self._by_lease(_held_places(rows)):
             self._leases.give_up(lease_id, ranges)
+            self._ordered.let_go(GroupQueue.of(self._group_id, number), lease_id, ranges)
 
     def _note(self, places: Iterable[tuple[int, int]], *, is_ending: bool) -> None:
-        for lease_id, ranges in self._by_lease(places):
+        for (_, lease_id), ranges in self._by_lease(places):
             self._leases.note_ending(lease_id, ranges, is_ending=is_ending)
 
     def _by_lease(
         self, places: Iterable[tuple[int, int]]
-    ) -> Iterable[tuple[int, list[tuple[int, int]]]]:
-        found: dict[int, list[tuple[int, int]]] = {}
+    ) -> Iterable[tuple[tuple[int, int], list[tuple[int, int]]]]:
+        """((topic_queue, lease), ranges of what it holds)."""
+        found: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for topic_queue, position in places:
             holder = self._holders[topic_queue, position]
-            found.setdefault(holder, []).append((position, position + 1))
+            found.setdefault((topic_queue, holder), []).append((position, position + 1))
         return found.items()
 
 

@@ -115,7 +115,7 @@ class Housekeeping:
         What is proposed when a mastership ends may never be in the log. The next master learns
         what is leased; it would take anything else for finished, and never deliver it again.
         """
-        leases = self._receiver.leases
+        leases, ordered = self._receiver.leases, self._receiver.ordered
         again_ms = now_ms + _TRY_AGAIN_MS
         held_again = [
             leases.hold(
@@ -127,10 +127,12 @@ class Housekeeping:
         def end(done: "asyncio.Future[list[int]]") -> None:
             is_lost = done.cancelled() or done.exception() is not None
             for lease in held_again:
+                whole = [(lease.first, lease.end)]
                 if is_lost:
-                    leases.note_ending(lease.lease_id, [(lease.first, lease.end)], is_ending=False)
+                    leases.note_ending(lease.lease_id, whole, is_ending=False)
                 else:
                     leases.end(lease.lease_id)
+                    ordered.let_go(lease.group_queue, lease.lease_id, whole)
             self._rearm()
 
         proposed = self._append(rows, now_ms)

@@ -12,7 +12,7 @@ messages and the group's window, and may be made again from them at any time; of
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from storage.queues.ack_state import BLOCKED_MS, AckWindow
@@ -114,6 +114,27 @@ class KeyLines:
                 if self._is_first(position):
                     self._place(position, window)
         return given_back
+
+    def let_go(
+        self, lease_id: int, ranges: Iterable[tuple[int, int]], window: AckWindow
+    ) -> list[int]:
+        """A lease is over, without being resolved in these [first, end).
+
+        Returns:
+            The positions that it still held here.
+        """
+        found = [
+            position
+            for first, end in ranges
+            for position in self._known(first, end)
+            if self.leased.get(position) == lease_id
+        ]
+        for position in found:
+            del self.leased[position]
+            self._unknown.discard(position)
+            if self._is_first(position):
+                self._place(position, window)
+        return found
 
     def _known(self, first: int, end: int) -> list[int]:
         if end - first > len(self._keys) + len(self.leased):

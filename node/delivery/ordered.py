@@ -9,7 +9,7 @@ known, and what stands behind it waits until it can be read, from here or a repl
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -231,10 +231,26 @@ class OrderedQueues:
                 lambda key: not any(rival.is_leased(key) for rival in rivals),
             )
         next_ms = lines.next_ms()
-        if next_ms is not None and next_ms < self._alarm_of.get(group_queue, BLOCKED_MS):
-            self._alarm_of[group_queue] = next_ms
-            heapq.heappush(self._alarms, (next_ms, group_queue))
+        if next_ms is not None:
+            self._alarm(group_queue, next_ms)
         return positions
+
+    def let_go(
+        self, group_queue: GroupQueue, lease_id: int, ranges: Iterable[tuple[int, int]]
+    ) -> None:
+        """A lease is over: what it held in these [first, end) was given back.
+
+        Lines that were begun between the record that says so and this took it for leased.
+        """
+        lines = self.find(group_queue)
+        if lines is None:
+            return
+        found = lines.let_go(lease_id, ranges, self._window(group_queue))
+        for position in found:
+            self._leases.deliver_again(group_queue, position, position + 1)
+        next_ms = 0 if lines.ready_count else lines.next_ms()
+        if found and next_ms is not None:
+            self._alarm(group_queue, next_ms)
 
     def count_failures(self, group_queue: GroupQueue, positions: list[int], units: Units) -> Units:
         """The units, whose attempts tell how often they were given back in their place."""
@@ -249,6 +265,11 @@ class OrderedQueues:
         return counted
 
     # -- alarms -----------------------------------------------------------------------------------
+
+    def _alarm(self, group_queue: GroupQueue, at_ms: int) -> None:
+        if at_ms < self._alarm_of.get(group_queue, BLOCKED_MS):
+            self._alarm_of[group_queue] = at_ms
+            heapq.heappush(self._alarms, (at_ms, group_queue))
 
     def next_ms(self) -> int | None:
         """When to ask `take_due`, or None."""

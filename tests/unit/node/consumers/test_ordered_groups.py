@@ -222,6 +222,28 @@ async def test_a_failure_counts_once_when_who_gave_back_goes_away(
         assert await world.ack(world.select(again)) == [ReceiptOutcome.OK]
 
 
+@pytest.mark.parametrize("is_nack", [True, False])
+async def test_what_was_given_back_comes_again_when_lines_are_begun_at_that_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_nack: bool
+) -> None:
+    """More has changed than is noted: so the turn that finds it given back begins the lines."""
+    monkeypatch.setattr("storage.queues.ack_state._CHANGES_MAX", 1)
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a", "b", "c")
+        first = await world.leased(invisible_ms=1_000)
+        waiting = asyncio.ensure_future(world.leased())
+        await until(lambda: world.service.receive_service.waiting_count == 1)
+        if is_nack:
+            assert await world.nack(world.select(first)) == [ReceiptOutcome.OK]
+        else:
+            world.advance(1_000)
+            await until(lambda: failures(world) == [1, 1, 1])
+        await drained(world)
+        world.advance(500)
+        assert bodies(await waiting) == ["a0", "b1", "c2"]
+
+
 async def test_leases_of_a_former_mastership_are_over(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await make(world, GroupOrder.BLOCK)

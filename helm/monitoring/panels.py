@@ -13,6 +13,8 @@ FOLDER: Final = Path(__file__).resolve().parents[1] / "hourwheel" / "files" / "d
 CHOSEN: Final = 'namespace=~"$namespace",job=~"$job",instance=~"$instance"'
 """Labels that the variables choose; `%s` in a query stands for them."""
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+_OF_PROGRAMS: Final = "hourwheel_(http_connections|push_subscriptions|worker_processes)"
+"""Metrics of which each program beside the nodes has one."""
 _COLUMNS: Final = 24
 _HEIGHT: Final = 8
 _TAG: Final = "hourwheel"
@@ -59,6 +61,8 @@ class Dashboard(NamedTuple):
     rows: Sequence[Row]
     span: str = "6h"
     """How far back it looks at first."""
+    is_of_programs: bool = False
+    """Of those beside the nodes: gateways, webhooks, workers."""
 
 
 def ask(expr: str, legend: str = "") -> Query:
@@ -114,7 +118,7 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
             }
         ],
         "annotations": {"list": [_takeovers()]},
-        "templating": {"list": _variables()},
+        "templating": {"list": _variables(dashboard)},
         "panels": list(_placed(dashboard.rows)),
     }
 
@@ -132,7 +136,7 @@ def _takeovers() -> dict[str, Any]:
     }
 
 
-def _variables() -> list[dict[str, Any]]:
+def _variables(dashboard: Dashboard) -> list[dict[str, Any]]:
     source = {
         "name": "datasource",
         "label": "Data source",
@@ -140,7 +144,9 @@ def _variables() -> list[dict[str, Any]]:
         "query": "prometheus",
         "hide": 0,
     }
-    chosen, found = "", [source]
+    metric, chosen, found = "hourwheel_build_info", "", [source]
+    if dashboard.is_of_programs:
+        metric, chosen = "", f'__name__=~"{_OF_PROGRAMS}"'
     for name in ("namespace", "job", "instance"):
         found.append(
             {
@@ -149,10 +155,10 @@ def _variables() -> list[dict[str, Any]]:
                 "type": "query",
                 "datasource": _SOURCE,
                 "query": {
-                    "query": f"label_values(hourwheel_build_info{{{chosen}}}, {name})",
+                    "query": f"label_values({metric}{{{chosen}}}, {name})",
                     "refId": name,
                 },
-                "definition": f"label_values(hourwheel_build_info{{{chosen}}}, {name})",
+                "definition": f"label_values({metric}{{{chosen}}}, {name})",
                 "refresh": 2,
                 "sort": 1,
                 "multi": True,

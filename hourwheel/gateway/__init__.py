@@ -9,7 +9,10 @@
     port.py         connections: bounds, deadlines, and who gives way
     exchange.py     HTTP/1.1 on one connection, by h11
     site.py         from a request to its answer, in the order in which one is looked at
+    metrics.py      what Prometheus is told: one table, and counts
     settings.py     the configuration
+    prepared.py     the configuration with what its files say
+    watched_files.py    reads it again when it changes
     command.py      what `hourwheel http` does
 
 A request goes through them in this order: `port` accepts a connection, `exchange` reads the head,

@@ -84,6 +84,15 @@ class Callers:
         self._reaching: asyncio.Task[bool] | None = None
         self._reached_until_s = 0.0
 
+    @property
+    def count(self) -> int:
+        """Credentials that have a channel."""
+        return len(self._known)
+
+    def change(self, certificates: Mapping[str, str], call_timeout_ms: float) -> None:
+        """See `__init__`. Channels that there are keep their time."""
+        self._certificates, self._call_timeout_ms = certificates, call_timeout_ms
+
     async def is_reaching_nodes(self) -> bool:
         """Whether a node answers, whatever it says; as of a second ago."""
         loop = asyncio.get_running_loop()

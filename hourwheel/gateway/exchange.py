@@ -80,7 +80,17 @@ class ByteBudget:
 
     def __init__(self, bytes_max: int) -> None:
         """Nothing is taken yet."""
-        self._left = bytes_max
+        self._bytes_max, self._left = bytes_max, bytes_max
+
+    @property
+    def taken(self) -> int:
+        """By all connections."""
+        return self._bytes_max - self._left
+
+    def change(self, bytes_max: int) -> None:
+        """Another bound; what is taken stays so."""
+        self._left += bytes_max - self._bytes_max
+        self._bytes_max = bytes_max
 
     def take(self, count: int) -> None:
         """Raises Overloaded: there are not so many left."""

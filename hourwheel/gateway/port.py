@@ -37,6 +37,7 @@ class HttpPort:
         bodies_bytes: int,
         tls: ssl.SSLContext | None,
         wall_ms: Callable[[], float],
+        note_limited: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Nothing listens yet.
 
@@ -47,9 +48,11 @@ class HttpPort:
             bodies_bytes: of all connections together.
             tls: None: in the clear.
             wall_ms: the time of day.
+            note_limited: is told which bound has refused or ended a connection.
         """
         self._site, self._bounds, self._tls, self._wall_ms = site, bounds, tls, wall_ms
         self._connections_max = connections_max
+        self._note_limited = note_limited
         self._budget = ByteBudget(bodies_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -59,6 +62,29 @@ class HttpPort:
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._is_stopping = False
+
+    @property
+    def connection_count(self) -> int:
+        """That count."""
+        return len(self._tasks)
+
+    @property
+    def body_bytes(self) -> int:
+        """Being read or answered."""
+        return self._budget.taken
+
+    def change(
+        self,
+        bounds: Bounds,
+        *,
+        connections_max: int,
+        bodies_bytes: int,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        """See `__init__`. Connections that there are keep their bounds and their TLS."""
+        self._bounds, self._tls = bounds, tls
+        self._connections_max = connections_max
+        self._budget.change(bodies_bytes)
 
     def start(self, host: str, port: int) -> int:
         """Listen; gives the port. Raises ConfigError: it cannot be listened on."""
@@ -95,10 +121,12 @@ class HttpPort:
             try:
                 accepted, _ = await loop.sock_accept(listener)
             except OSError as error:
+                self._note_limited("accept")
                 _log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
             if len(self._tasks) >= self._connections_max and not self._end_one():
+                self._note_limited("connections")
                 accepted.close()
                 continue
             task = loop.create_task(self._serve(accepted))
@@ -111,6 +139,7 @@ class HttpPort:
         task = next(iter(self._waiting), None)
         if task is None:
             return False
+        self._note_limited("gave_way")
         del self._waiting[task]
         self._tasks.discard(task)
         self._ending.add(task)
@@ -139,6 +168,7 @@ class HttpPort:
                 ssl_shutdown_timeout=None if self._tls is None else 1.0,
             )
         except OSError:  # among them TLS that fails, and a handshake that takes too long
+            self._note_limited("handshake")
             accepted.close()
             return
         except asyncio.CancelledError:
@@ -180,26 +210,3 @@ class HttpPort:
     @property
     def _head_s(self) -> float:
         return self._bounds.head_ms / _SECOND_MS
-
-
-def make_tls(cert: str, key: str, client_ca: str) -> ssl.SSLContext | None:
-    """Towards callers; None where there is no certificate.
-
-    Raises:
-        ConfigError: a file cannot be read, or is none.
-    """
-    if not cert:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    try:
-        context.load_cert_chain(cert, key)
-        if client_ca:
-            context.load_verify_locations(client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:
-        raise ConfigError(
-            f"the certificate, its key or client_ca cannot be used: {error}"
-        ) from None
-    return context

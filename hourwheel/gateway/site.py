@@ -23,12 +23,15 @@ from hourwheel.gateway import models, problems
 from hourwheel.gateway.callers import Callers
 from hourwheel.gateway.calls import IDEMPOTENCY_KEY, Call, Done
 from hourwheel.gateway.exchange import Request, Response
+from hourwheel.gateway.metrics import GONE, OTHER, HttpCounts
 from hourwheel.gateway.recent_keys import RecentKeys
 from hourwheel.gateway.routes import JSON, Route
 
 PROBLEM: Final = "application/problem+json"
 QUERY_FIELDS_MAX: Final = 16
+_ABOUT: Final = (["healthz"], ["readyz"], ["openapi.json"])
 _ERRORS_SHOWN: Final = 5
+_SECOND_MS: Final = 1_000
 _log = logging.getLogger("hourwheel.http")
 
 
@@ -41,6 +44,7 @@ class Site:
         callers: Callers,
         *,
         openapi: bytes,
+        counts: HttpCounts,
         hosts: Sequence[str] = (),
     ) -> None:
         """A site.
@@ -49,11 +53,12 @@ class Site:
             routes: its calls.
             callers: find out who calls.
             openapi: the document of `routes`.
+            counts: for metrics.
             hosts: names by which callers without credentials may call it, beside addresses.
         """
         self._routes = [(route, route.parts, route.adapter()) for route in routes]
-        self._callers, self._openapi = callers, openapi
-        self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
+        self._callers, self._openapi, self._counts = callers, openapi, counts
+        self.change(hosts)
         self._recent = RecentKeys()
         self._stopping = asyncio.Event()
 
@@ -61,8 +66,41 @@ class Site:
         """Long polls end, and what is asked from now on is told to go elsewhere."""
         self._stopping.set()
 
+    def change(self, hosts: Sequence[str]) -> None:
+        """See `__init__`."""
+        self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
+
+    @property
+    def is_stopping(self) -> bool:
+        """`stop` was called."""
+        return self._stopping.is_set()
+
     async def answer(self, request: Request, read_body: Callable[[], Awaitable[bytes]]) -> Response:
         """See `exchange.Answers`."""
+        loop, counts = asyncio.get_running_loop(), self._counts
+        route, begun_s, status = self._name_of(request), loop.time(), GONE
+        counts.inflight[route] += 1
+        try:
+            response = await self._answer_whatever(request, read_body)
+            status = str(response.status)
+            counts.response_bytes += len(response.body)
+            return response
+        finally:
+            counts.inflight[route] -= 1
+            counts.add(route, status, (loop.time() - begun_s) * _SECOND_MS)
+
+    def _name_of(self, request: Request) -> str:
+        """Of the route, for metrics."""
+        with contextlib.suppress(errors.HourwheelError):
+            parts = _parts_of(request.target.partition("?")[0])
+            if parts in _ABOUT:
+                return parts[0]
+            return self._find(parts, request.method)[0].name
+        return OTHER
+
+    async def _answer_whatever(
+        self, request: Request, read_body: Callable[[], Awaitable[bytes]]
+    ) -> Response:
         try:
             return await self._answer(request, read_body)
         except errors.HourwheelError as error:
@@ -75,6 +113,7 @@ class Site:
 
     def refuse(self, error: errors.HourwheelError) -> Response:
         """See `exchange.Answers`."""
+        self._counts.add_refused(error)
         body = json.dumps(problems.problem_of(error)).encode()
         headers = {"content-type": PROBLEM, **problems.headers_of(error)}
         return Response(problems.status_of(error), body, headers)
@@ -84,7 +123,7 @@ class Site:
     ) -> Response:
         path, _, query = request.target.partition("?")
         parts = _parts_of(path)
-        if parts in (["healthz"], ["readyz"], ["openapi.json"]):
+        if parts in _ABOUT:
             return await self._answer_about(parts[0], request)
         route, names, adapter = self._find(parts, request.method)
         self._check_page(request)
@@ -174,6 +213,7 @@ class Site:
             if request.headers.get("content-encoding", "identity") != "identity":
                 raise problems.WrongMediaType("compressed bodies are not taken")
         raw = await read_body()
+        self._counts.request_bytes += len(raw)
         if raw and route.body is None:
             raise errors.InvalidArgument(f"{route.method} takes no body here")
         return raw

@@ -3,19 +3,23 @@
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from hourwheel.clock import SystemClock
 from hourwheel.gateway.command import listen_to_signals
+from hourwheel.gateway.watched_files import WatchedFiles
 from hourwheel.transport.access import Access
 from hourwheel.transport.channel import Channel
-from hourwheel.webhooks.post import Poster
-from hourwheel.webhooks.pusher import Pusher
-from hourwheel.webhooks.settings import PushSettings
-from hourwheel.workers.health import HealthServer, WorkerHealth
+from hourwheel.webhooks.metrics import FAMILIES, PushHealth
+from hourwheel.webhooks.prepared import Prepared, read_prepared
+from hourwheel.webhooks.pushers import Pushers
+from hourwheel.workers.health import HealthServer
 
 STOP_MS: Final = 30_000
 _log = logging.getLogger("hourwheel.push")
+_Watched = WatchedFiles[tuple[Prepared, ...]]
 
 
 @dataclass(frozen=True)
@@ -28,49 +32,39 @@ class PushOptions:
     """Address and port of probes and metrics; None: none."""
 
 
-async def run_push(
-    servers: str, settings: PushSettings, access: Access, options: PushOptions
-) -> None:
+async def run_push(servers: str, path: Path, access: Access, options: PushOptions) -> None:
     """Push until SIGTERM or SIGINT. The second signal gives back what is under way.
 
+    The file at `path`, and what it names, are read again when they change.
+
     Raises:
-        ConfigError: a secret or an authority cannot be used.
+        ConfigError: they cannot be used.
         FailedPrecondition: the port of probes is taken.
         Unprotected: a secret would be sent to nodes in the clear.
     """
     stopping, ending = asyncio.Event(), asyncio.Event()
     listen_to_signals(stopping, ending)
-    clock = SystemClock()
+    watched: _Watched = WatchedFiles(partial(read_prepared, path), _log)
     async with Channel(servers, tls=access.tls, token=access.token, user=access.user) as channel:
-        pushers = [
-            Pusher(
-                one,
-                channel,
-                Poster(
-                    one.target,
-                    timeout_ms=one.timeout_ms,
-                    ca=one.ca,
-                    allow_private=one.allow_private,
-                ),
-                clock,
-            )
-            for one in settings.subscriptions
-        ]
-        health = _serve_health(options, pushers)
-        _log.info("%d subscriptions, server %s", len(pushers), servers)
+        pushers = Pushers(channel, SystemClock())
+        health = _serve_health(options, pushers, watched)
+        pushers.change(watched.value)
+        watch = asyncio.create_task(watched.watch(pushers.change))
+        _log.info("%d subscriptions, server %s", len(watched.value), servers)
         try:
             await push_until(pushers, stopping, ending, options.stop_ms)
         finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
             if health is not None:
                 health.close()
 
 
 async def push_until(
-    pushers: list[Pusher], stopping: asyncio.Event, ending: asyncio.Event, stop_ms: int
+    pushers: Pushers, stopping: asyncio.Event, ending: asyncio.Event, stop_ms: int
 ) -> None:
     """Run them; `stopping` ends receiving, and `ending`, or `stop_ms` later, what is under way."""
-    runs = [asyncio.create_task(one.run(stopping)) for one in pushers]
-    everything = asyncio.create_task(_all(runs))
+    everything = asyncio.create_task(pushers.run(stopping))
     stop = asyncio.create_task(stopping.wait())
     end = asyncio.create_task(ending.wait())
     try:
@@ -85,19 +79,17 @@ async def push_until(
         else:
             _log.warning("ended with messages under way: they come again")
     finally:
-        for task in (*runs, stop, end):
+        for task in (everything, stop, end):
             task.cancel()
-        await asyncio.gather(*runs, stop, end, everything, return_exceptions=True)
+        await asyncio.gather(everything, stop, end, return_exceptions=True)
 
 
-async def _all(runs: list[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*runs)
-
-
-def _serve_health(options: PushOptions, pushers: list[Pusher]) -> HealthServer | None:
+def _serve_health(options: PushOptions, pushers: Pushers, watched: _Watched) -> HealthServer | None:
     if options.health is None:
         return None
     host, port = options.health
-    server = HealthServer(host, port, lambda: WorkerHealth([one.health() for one in pushers], 1, 0))
+    server = HealthServer(
+        host, port, FAMILIES, lambda: PushHealth(pushers.health(), watched.is_refused)
+    )
     _log.info("health and metrics on http://%s:%d", host, server.port)
     return server

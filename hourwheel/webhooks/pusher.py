@@ -7,7 +7,6 @@ is done is acknowledged until its lease is over; what is not comes again as the 
 import asyncio
 import logging
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -18,11 +17,11 @@ from hourwheel.client.message import ReceivedMessage
 from hourwheel.clock import Clock
 from hourwheel.transport.channel import Channel
 from hourwheel.webhooks.answers import Answer, Decision, decide
-from hourwheel.webhooks.post import Poster, PostFailed
-from hourwheel.webhooks.settings import Subscription
+from hourwheel.webhooks.metrics import PushCounts, SubscriptionHealth
+from hourwheel.webhooks.post import PostFailed
+from hourwheel.webhooks.prepared import Prepared
+from hourwheel.webhooks.results import PostResult, result_of
 from hourwheel.webhooks.signature import sign
-from hourwheel.workers.health import HandlerHealth
-from hourwheel.workers.results import ResultKind
 
 LEASE_MARGIN_MS: Final = 30_000
 """A lease is so much longer than a POST may take: for the acknowledgement, over a takeover too."""
@@ -53,25 +52,22 @@ class Pusher:
     """See the top of this file. Belongs to one event loop."""
 
     def __init__(
-        self, subscription: Subscription, channel: Channel, poster: Poster, clock: Clock
+        self, prepared: Prepared, channel: Channel, clock: Clock, counts: PushCounts
     ) -> None:
-        """`poster`: to the subscription's target. Raises ConfigError: of its secrets."""
-        self._subscription, self._channel = subscription, channel
-        self._poster, self._clock = poster, clock
-        self._secrets = subscription.secrets()
+        """`counts`: of what comes of its POSTs."""
+        self._subscription, self._secrets = prepared.subscription, prepared.secrets
+        self._poster, self._channel, self._clock = prepared.poster, channel, clock
+        self._counts = counts
         self._lanes: list[_Lane] = []
-        self._counts: Counter[ResultKind] = Counter()
 
-    def health(self) -> HandlerHealth:
+    def health(self) -> SubscriptionHealth:
         """For probes and metrics."""
-        one = self._subscription
-        return HandlerHealth(
-            one.name,
-            ",".join(one.topics),
-            one.group,
+        return SubscriptionHealth(
+            self._subscription.name,
             bool(self._lanes) and all(lane.is_receiving for lane in self._lanes),
             sum(len(lane.running) for lane in self._lanes),
-            dict(self._counts),
+            self._poster.dial_count,
+            self._counts,
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -97,6 +93,8 @@ class Pusher:
         finally:
             for lane in self._lanes:
                 await self._close(lane)
+            await self._poster.close()
+            self._counts.dial_count += self._poster.dial_count
 
     async def _receive_until(self, stopping: asyncio.Event) -> None:
         receiving = [asyncio.create_task(self._receive(lane)) for lane in self._lanes]
@@ -154,24 +152,28 @@ class Pusher:
             _log.error("a delivery failed", exc_info=error)
 
     async def _deliver(self, consumer: AsyncConsumer, message: ReceivedMessage) -> None:
-        name, delay_ms = self._subscription.name, None
+        name, begun_ms = self._subscription.name, self._clock.monotonic_ms()
+        delay_ms, size = None, 0
         try:
-            answer = await self._poster.post(self._headers(message), message.body)
+            body = message.body
+            size = len(body)
+            answer = await self._poster.post(self._headers(message), body)
         except PostFailed as failure:
-            why = str(failure)
+            result, why = failure.result, str(failure)
         except errors.HourwheelError as error:  # its bytes are not what was published
-            why = error.message
+            result, why = PostResult.DAMAGED, error.message
         except asyncio.CancelledError:
             await self._give_back(consumer, message, 0)
             raise
         else:
             decision = self._decide(answer)
-            if decision.is_done:
-                consumer.ack_soon(message)
-                self._counts[ResultKind.DONE] += 1
-                return
-            why, delay_ms = f"status {answer.status}", decision.delay_ms
-        self._counts[ResultKind.FAILED] += 1
+            result, why = result_of(answer.status), f"status {answer.status}"
+            delay_ms = decision.delay_ms
+        self._counts.add(result, self._clock.monotonic_ms() - begun_ms, size)
+        self._counts.retry_after_count += delay_ms is not None
+        if result is PostResult.DONE:
+            consumer.ack_soon(message)
+            return
         _log.warning("%s: %s, attempt %d: %s", name, message.message_id, message.attempt, why)
         await self._give_back(consumer, message, delay_ms)
 

@@ -75,6 +75,8 @@ class Subscription(BaseModel):
     timeout_ms: int = Field(default=10_000, ge=10, le=600_000)
     """For all of a POST: name, connection, TLS, request, and the head of the answer."""
     concurrency: int = Field(default=8, ge=1, le=1_000)
+    keep_ms: int = Field(default=15_000, ge=0, le=60_000)
+    """How long a connection is kept for the next POST; 0: each has its own."""
     retry_after_ms_max: int = Field(default=3_600_000, ge=0, le=limits.NACK_DELAY_MS_MAX)
     ca: str = ""
     """Who signs the target's certificate, PEM; empty: the authorities of the system."""

@@ -10,6 +10,7 @@ from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.workers.app import App
 from hourwheel.workers.health import HandlerHealth, HealthServer, WorkerHealth
+from hourwheel.workers.metrics import FAMILIES
 from hourwheel.workers.processes import Processes
 from hourwheel.workers.service import Parts
 from hourwheel.workers.worker import Worker
@@ -121,6 +122,6 @@ def _serve_health(
         return WorkerHealth(handlers, processes.live_count, processes.restart_count)
 
     host, port = options.health
-    server = HealthServer(host, port, look)
+    server = HealthServer(host, port, FAMILIES, look)
     _log.info("health and metrics on http://%s:%d", host, server.port)
     return server

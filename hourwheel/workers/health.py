@@ -1,20 +1,38 @@
-"""Probes and metrics of a worker, by HTTP, in a thread of their own.
+"""Probes and metrics of a worker, a gateway or a pusher, by HTTP, in a thread of their own.
 
-GET /healthz    200 while all handlers receive, else 503; as JSON, which of them
+GET /healthz    200 while all is well (all handlers receive), else 503; as JSON, what is not
 GET /metrics    for Prometheus
 """
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from hourwheel.errors import FailedPrecondition
+from hourwheel.workers.metrics import Collector, Family, Sample, Samples
 from hourwheel.workers.results import ResultKind
 
 REQUEST_TIMEOUT_S: Final = 10.0
+
+
+class Health(Protocol):
+    """How a program is doing."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """For probes."""
+        ...
+
+    def shown(self) -> Mapping[str, Any]:
+        """What `/healthz` answers."""
+        ...
+
+    def samples(self) -> Samples:
+        """What `/metrics` answers."""
+        ...
 
 
 class HandlerHealth(NamedTuple):
@@ -40,12 +58,45 @@ class WorkerHealth(NamedTuple):
         """Whether all handlers receive."""
         return all(one.is_receiving for one in self.handlers) and self.live_processes > 0
 
+    def shown(self) -> Mapping[str, Any]:
+        """How many children there are, and which handlers receive."""
+        names = {one.name: one.is_receiving for one in self.handlers}
+        return {"processes": self.live_processes, "receiving": names}
+
+    def samples(self) -> Samples:
+        """Of `metrics.FAMILIES`."""
+        messages: list[Sample] = []
+        running: list[Sample] = []
+        receiving: list[Sample] = []
+        for one in self.handlers:
+            values = one.name, one.topic, one.group
+            running.append((values, one.running_count))
+            receiving.append((values, float(one.is_receiving)))
+            messages += [
+                ((*values, kind.name.lower()), one.counts.get(kind, 0)) for kind in ResultKind
+            ]
+        return {
+            "hourwheel_worker_messages_total": messages,
+            "hourwheel_worker_running_messages": running,
+            "hourwheel_worker_receiving": receiving,
+            "hourwheel_worker_processes": [((), self.live_processes)],
+            "hourwheel_worker_process_restarts_total": [((), self.restart_count)],
+        }
+
 
 class HealthServer:
     """Answers until it is closed."""
 
-    def __init__(self, host: str, port: int, look: Callable[[], WorkerHealth]) -> None:
-        """`port`: 0 for one that is free; `look`: called in other threads.
+    def __init__(
+        self, host: str, port: int, families: Sequence[Family], look: Callable[[], Health]
+    ) -> None:
+        """Listen.
+
+        Args:
+            host: address.
+            port: 0 for one that is free.
+            families: what there are samples of.
+            look: called in other threads.
 
         Raises:
             FailedPrecondition: what metrics need is not installed, or the port is taken.
@@ -58,10 +109,10 @@ class HealthServer:
                 "metrics need prometheus-client: pip install 'hourwheel[workers]'"
             ) from None
         registry = client.CollectorRegistry()
-        registry.register(_Collector(look, core))
+        registry.register(Collector(families, lambda: look().samples(), core))
 
         class Answers(_Answers):
-            def health(self) -> WorkerHealth:
+            def health(self) -> Health:
                 return look()
 
             def metrics(self) -> bytes:
@@ -89,7 +140,7 @@ class HealthServer:
 class _Answers(BaseHTTPRequestHandler):
     timeout: ClassVar[float] = REQUEST_TIMEOUT_S
 
-    def health(self) -> WorkerHealth:
+    def health(self) -> Health:
         raise NotImplementedError
 
     def metrics(self) -> bytes:
@@ -100,10 +151,8 @@ class _Answers(BaseHTTPRequestHandler):
             self._answer(200, "text/plain; version=0.0.4; charset=utf-8", self.metrics())
         elif self.path == "/healthz":
             health = self.health()
-            names = {one.name: one.is_receiving for one in health.handlers}
-            found = {"processes": health.live_processes, "receiving": names}
             code = 200 if health.is_healthy else 503
-            self._answer(code, "application/json", json.dumps(found).encode())
+            self._answer(code, "application/json", json.dumps(health.shown()).encode())
         else:
             self._answer(404, "text/plain", b"there are /healthz and /metrics\n")
 
@@ -116,40 +165,3 @@ class _Answers(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing: probes come every few seconds."""
-
-
-class _Collector:
-    """Metrics, made when somebody asks."""
-
-    def __init__(self, look: Callable[[], WorkerHealth], core: Any) -> None:
-        self._look, self._core = look, core
-
-    def collect(self) -> Iterator[Any]:
-        health = self._look()
-        labels = ["handler", "topic", "group"]
-        messages = self._core.CounterMetricFamily(
-            "hourwheel_worker_messages",
-            "Messages that a handler is done with.",
-            labels=[*labels, "result"],
-        )
-        running = self._core.GaugeMetricFamily(
-            "hourwheel_worker_running_messages", "Messages in work.", labels=labels
-        )
-        receiving = self._core.GaugeMetricFamily(
-            "hourwheel_worker_receiving", "Whether the last poll was answered.", labels=labels
-        )
-        for one in health.handlers:
-            values = [one.name, one.topic, one.group]
-            running.add_metric(values, one.running_count)
-            receiving.add_metric(values, float(one.is_receiving))
-            for kind in ResultKind:
-                messages.add_metric([*values, kind.name.lower()], one.counts.get(kind, 0))
-        yield from (messages, running, receiving)
-        yield self._core.GaugeMetricFamily(
-            "hourwheel_worker_processes", "Children that take messages.", health.live_processes
-        )
-        yield self._core.CounterMetricFamily(
-            "hourwheel_worker_process_restarts",
-            "Children that were replaced.",
-            health.restart_count,
-        )

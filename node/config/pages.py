@@ -20,6 +20,10 @@ A node reads one TOML file (`python -m node --config hourwheel.toml`; a commente
 `HOURWHEEL_<SECTION>__<KEY>`, overrides one key. Unknown keys and values that do not fit together
 are refused at the start. The unit is also the end of each key's name where it has one.
 
+The keys of a gateway and of webhooks are in files of their own, which are read again when they
+change: `hourwheel http --config` ([guides/http.md](guides/http.md#configuration)) and
+`hourwheel push --config` ([guides/webhooks.md](guides/webhooks.md)).
+
 This page is made by `python -m node config --markdown`.
 """
 

@@ -5,7 +5,7 @@ loop's thread (node/metrics/collector.py), and become text on a thread of the HT
 (node/metrics/http.py). Names begin with `hourwheel_`, values are in base units named at the end,
 counters end with `_total`. Labels are few and bounded: never a message, a client or a due time.
 
-docs/METRICS.md is made from here: `python -m node metrics --markdown`.
+docs/METRICS.md is made from here, by `page`.
 """
 
 from typing import Final
@@ -555,25 +555,3 @@ FAMILIES: Final = (
     ),
     *cluster.FAMILIES,
 )
-
-
-def markdown() -> str:
-    """docs/METRICS.md."""
-    rows = [
-        f"| `{family.name}` | {family.kind} | {', '.join(family.labels)} | {family.text} |"
-        for family in FAMILIES
-    ]
-    return "\n".join((_PAGE, *rows)) + "\n"
-
-
-_PAGE: Final = """\
-# Metrics
-
-A node serves these on `node.metrics_listen` at `/metrics`, for Prometheus; also the usual
-`process_*` and `python_gc_*`. Values are in base units; counters begin at 0 with the process.
-A node alone does not serve the metrics of a cluster.
-
-This page is made by `python -m node metrics --markdown`.
-
-| name | kind | labels | meaning |
-|---|---|---|---|"""

@@ -14,7 +14,7 @@ from node.access.tokens import is_name
 from node.access.user_secrets import hash_of
 from node.config import pages
 from node.config.sources import load
-from node.metrics import table as metrics
+from node.metrics import page as metrics
 from node.process import lifecycle
 
 _TOOLS: Final = {

@@ -17,10 +17,10 @@ from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from hourwheel.clock import SystemClock
 from hourwheel.transport.channel import Channel
 from hourwheel.webhooks.command import push_until
-from hourwheel.webhooks.post import Poster
-from hourwheel.webhooks.pusher import Pusher
+from hourwheel.webhooks.prepared import prepare
+from hourwheel.webhooks.pushers import Pushers
+from hourwheel.webhooks.results import PostResult
 from hourwheel.webhooks.settings import Subscription
-from hourwheel.workers.results import ResultKind
 from tests.support.embedded_node import EmbeddedNode
 from tests.support.eventually import until
 from tests.support.webhook_target import ENDLESS, HANG_UP, OK, SILENT, How, Post, WebhookTarget
@@ -39,10 +39,7 @@ async def node(tmp_path: Path) -> AsyncIterator[EmbeddedNode]:
         yield found
 
 
-@asynccontextmanager
-async def pushing(
-    node: EmbeddedNode, folder: Path, target: WebhookTarget, **more: Any
-) -> AsyncIterator[tuple[Pusher, asyncio.Event]]:
+def subscription(folder: Path, target: WebhookTarget, **more: Any) -> Subscription:
     given: dict[str, Any] = {
         "name": "shop",
         "group": "hooks",
@@ -53,19 +50,34 @@ async def pushing(
         "allow_private": True,
         **more,
     }
-    one = Subscription.model_validate(given)
+    return Subscription.model_validate(given)
+
+
+@asynccontextmanager
+async def pushing(
+    node: EmbeddedNode, folder: Path, target: WebhookTarget, **more: Any
+) -> AsyncIterator[tuple[Pushers, asyncio.Event]]:
+    one = subscription(folder, target, **more)
     async with Channel(node.address) as channel:
-        poster = Poster(one.target, timeout_ms=one.timeout_ms, allow_private=one.allow_private)
-        pusher = Pusher(one, channel, poster, SystemClock())
+        pushers = Pushers(channel, SystemClock())
+        pushers.change([prepare(one)])
         stopping, ending = asyncio.Event(), asyncio.Event()
-        task = asyncio.create_task(push_until([pusher], stopping, ending, 60_000))
+        task = asyncio.create_task(push_until(pushers, stopping, ending, 60_000))
         try:
-            yield pusher, ending
+            yield pushers, ending
             stopping.set()
             await task
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def count(pushers: Pushers, kind: PostResult) -> int:
+    return pushers.health()[0].counts.posts[kind]
+
+
+def failures(pushers: Pushers) -> int:
+    return pushers.health()[0].counts.posts.total() - count(pushers, PostResult.DONE)
 
 
 async def publish(node: EmbeddedNode, *messages: Message) -> list[str]:
@@ -82,9 +94,9 @@ async def test_a_message_is_posted_signed_and_done(node: EmbeddedNode, tmp_path:
         ]
         ids = await publish(node, *sent)
         headers = {"authorization": "Bearer mine"}
-        async with pushing(node, tmp_path, target, headers=headers) as (pusher, _):
-            await until(lambda: pusher.health().counts.get(ResultKind.DONE) == 2)
-            assert pusher.health().is_receiving
+        async with pushing(node, tmp_path, target, headers=headers) as (pushers, _):
+            await until(lambda: count(pushers, PostResult.DONE) == 2)
+            assert pushers.health()[0].is_receiving
         assert len(target.posts) == 2
         by_id = {post.headers["webhook-id"]: post for post in target.posts}
         assert set(by_id) == set(ids)
@@ -126,16 +138,16 @@ async def test_what_targets_do_not_take_comes_again_and_is_a_dead_letter(
     async with WebhookTarget(answer) as target:
         await publish(node, *(Message(json.dumps(how).encode()) for how in hows))
         async with (
-            pushing(node, tmp_path, target, timeout_ms=300) as (pusher, _),
+            pushing(node, tmp_path, target, timeout_ms=300) as (pushers, _),
             AsyncConsumer(node.address, group="ops", topic="%DLQ%hooks") as dead,
         ):
-            await until(lambda: pusher.health().counts.get(ResultKind.FAILED) == 3 * len(BAD))
+            await until(lambda: failures(pushers) == 3 * len(BAD))
             letters: list[bytes] = []
             while len(letters) < len(BAD):
                 received = await dead.receive(wait_ms=60_000)
                 letters += [one.body for one in received]
                 await dead.ack(received)
-            assert pusher.health().counts[ResultKind.DONE] == 3
+            assert count(pushers, PostResult.DONE) == 3
         assert {json.loads(one) for one in letters} == set(BAD)
         times = Counter(json.loads(post.body) for post in target.posts)
         assert times == {**dict.fromkeys(BAD, 3), "ok": 2, "endless": 1}
@@ -152,8 +164,8 @@ async def test_retry_after_is_kept_within_bounds(node: EmbeddedNode, tmp_path: P
     async with WebhookTarget(answer) as target:
         await publish(node, Message(b"x"))
         settings = {"retry_after_ms_max": 1}
-        async with pushing(node, tmp_path, target, **settings) as (pusher, _):
-            await until(lambda: pusher.health().counts.get(ResultKind.DONE))
+        async with pushing(node, tmp_path, target, **settings) as (pushers, _):
+            await until(lambda: count(pushers, PostResult.DONE))
         assert [post.headers["hourwheel-attempt"] for post in target.posts] == ["1", "2"]
         assert len({post.headers["webhook-id"] for post in target.posts}) == 1
 
@@ -163,7 +175,7 @@ async def test_no_more_posts_at_a_time_than_are_allowed(node: EmbeddedNode, tmp_
     async with WebhookTarget(lambda _: SILENT) as target:
         await publish(node, *(Message(b"%d" % number) for number in range(5)))
         settings = {"timeout_ms": 60_000, "concurrency": 2}
-        async with pushing(node, tmp_path, target, **settings) as (pusher, ending):
+        async with pushing(node, tmp_path, target, **settings) as (pushers, ending):
             await until(lambda: len(target.posts) == 2)
             async with AsyncConsumer(
                 node.address, group="hooks", topic="orders", prefetch_messages=0
@@ -171,10 +183,54 @@ async def test_no_more_posts_at_a_time_than_are_allowed(node: EmbeddedNode, tmp_
                 left = [one for _ in range(3) for one in await other.receive(1, 60_000)]
                 assert len({one.body for one in left}) == 3  # nobody has leased them
                 await other.ack(left)
-            assert pusher.health().running_count == 2
+            assert pushers.health()[0].running_count == 2
             ending.set()
         async with AsyncConsumer(node.address, group="hooks", topic="orders") as other:
             again: set[bytes] = set()
             while len(again) < 2:
                 again |= {one.body for one in await other.receive(wait_ms=60_000)}
         assert again == {post.body for post in target.posts}
+
+
+async def test_a_changed_subscription_ends_what_it_has_begun_and_goes_on_as_changed(
+    node: EmbeddedNode, tmp_path: Path
+) -> None:
+    """Another target, while a POST to the former one is under way; then none; then again."""
+    go = asyncio.Event()
+    async with WebhookTarget(lambda _: OK) as other, WebhookTarget(lambda _: OK) as target:
+        target.wait_for(go)
+        await publish(node, Message(b"first"))
+        async with pushing(node, tmp_path, target, concurrency=1) as (pushers, _):
+            await until(lambda: len(target.posts) == 1)
+            one = subscription(tmp_path, other, concurrency=1)
+            pushers.change([prepare(one)])
+            await publish(node, Message(b"second"))
+            assert pushers.health()[0].running_count == 1
+            assert other.posts == []
+            go.set()
+            await until(lambda: count(pushers, PostResult.DONE) == 2)
+            assert [post.body for post in (*target.posts, *other.posts)] == [b"first", b"second"]
+            assert pushers.health()[0].is_receiving
+
+            pushers.change([])
+            await until(lambda: not pushers.health())
+            await publish(node, Message(b"third"))
+            pushers.change([prepare(one)])
+            await until(lambda: len(other.posts) == 2)
+            assert count(pushers, PostResult.DONE) >= 2, "counters go on"
+
+
+async def test_equal_subscriptions_are_left_alone(node: EmbeddedNode, tmp_path: Path) -> None:
+    async with WebhookTarget(lambda _: OK) as target:
+        one = subscription(tmp_path, target)
+        assert prepare(one) == prepare(one)
+        await publish(node, Message(b"x"))
+        async with pushing(node, tmp_path, target) as (pushers, _):
+            await until(lambda: count(pushers, PostResult.DONE) == 1)
+            pushers.change([prepare(one)])
+            await publish(node, Message(b"x"))
+            await until(lambda: count(pushers, PostResult.DONE) == 2)
+            assert target.connection_count == 1, "it goes on by its connection"
+        first = prepare(one)
+        (tmp_path / "secret").write_text("whsec_" + base64.b64encode(b"l" * 32).decode())
+        assert prepare(one) != first

@@ -8,8 +8,8 @@ from hourwheel import AsyncAdmin, AsyncProducer, Message
 from hourwheel.clock import SystemClock
 from hourwheel.transport.channel import Channel
 from hourwheel.webhooks.command import push_until
-from hourwheel.webhooks.post import Poster
-from hourwheel.webhooks.pusher import Pusher
+from hourwheel.webhooks.prepared import prepare
+from hourwheel.webhooks.pushers import Pushers
 from hourwheel.webhooks.settings import Subscription
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.eventually import until
@@ -39,10 +39,10 @@ async def test_each_message_is_pushed_though_the_master_is_killed(tmp_path: Path
         async with AsyncAdmin(cluster.servers) as admin:
             await admin.create_topic("orders")
         async with Channel(cluster.servers) as channel, AsyncProducer(cluster.servers) as producer:
-            poster = Poster(one.target, timeout_ms=one.timeout_ms, allow_private=True)
-            pusher = Pusher(one, channel, poster, SystemClock())
+            pushers = Pushers(channel, SystemClock())
+            pushers.change([prepare(one)])
             stopping, ending = asyncio.Event(), asyncio.Event()
-            push = asyncio.create_task(push_until([pusher], stopping, ending, 60_000))
+            push = asyncio.create_task(push_until(pushers, stopping, ending, 60_000))
             bodies = {b"%d" % number for number in range(COUNT)}
             ids = await producer.publish_many("orders", [Message(body) for body in bodies])
             await until(lambda: len(target.posts) > COUNT // 10)

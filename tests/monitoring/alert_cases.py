@@ -184,6 +184,22 @@ CASES: Final[dict[str, Case]] = {
         quiet={"hourwheel_cluster_tls_files_refused": NEVER, "hourwheel_tls_files_refused": NEVER},
         resolved={"hourwheel_cluster_tls_files_refused": "1x20 0x380"},
     ),
+    "HourwheelPushFails": Case(
+        fires={
+            'hourwheel_push_posts_total{subscription="shop",result="done"}': "0+40x400",
+            'hourwheel_push_posts_total{subscription="shop",result="timeout"}': "0+30x400",
+            'hourwheel_push_posts_total{subscription="shop",result="failed"}': "0+30x400",
+        },
+        quiet={
+            'hourwheel_push_posts_total{subscription="shop",result="done"}': "0+60x400",
+            'hourwheel_push_posts_total{subscription="shop",result="timeout"}': "0+40x400",
+        },
+    ),
+    "HourwheelConfigurationRefused": Case(
+        fires={"hourwheel_http_files_refused": NEVER, "hourwheel_push_files_refused": ALWAYS},
+        quiet={"hourwheel_http_files_refused": NEVER, "hourwheel_push_files_refused": NEVER},
+        resolved={"hourwheel_http_files_refused": "1x20 0x380"},
+    ),
     "HourwheelCallsFail": Case(
         fires={
             'hourwheel_grpc_server_handled_total{method="Publish",code="OK"}': "0+90x40",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from node.metrics.page import PROGRAMS
 from node.metrics.table import FAMILIES
 from tests.monitoring.alert_cases import CASES, Series
 from tests.monitoring.rules import ALERTS_FILE, alerts, metrics_of
@@ -107,6 +108,7 @@ def test_alert_says_how_bad_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
 
 def test_rules_ask_for_metrics_that_there_are() -> None:
     known = {family.name for family in FAMILIES} | {"up"}
+    known |= {family.name for _, families in PROGRAMS for family in families}
     recorded = set()
     for rules in yaml.safe_load(ALERTS_FILE.read_text())["groups"]:
         for rule in rules["rules"]:

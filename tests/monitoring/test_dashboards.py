@@ -9,6 +9,7 @@ import pytest
 
 from helm.monitoring.dashboards import DASHBOARDS
 from helm.monitoring.panels import FOLDER, Dashboard, render
+from node.metrics.page import PROGRAMS
 from node.metrics.table import FAMILIES
 from tests.monitoring.rules import alerts, metrics_of, recorded
 
@@ -17,6 +18,7 @@ UNITS = {
 }
 """Grafana's names; any other one would be shown as text behind the number."""
 DOCUMENTED = {family.name for family in FAMILIES}
+DOCUMENTED |= {family.name for _, families in PROGRAMS for family in families}
 OTHERS = re.compile(r"(process_(cpu_seconds_total|resident_memory_bytes|open_fds|max_fds)|up)$")
 each = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.name)
 

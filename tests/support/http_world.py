@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from hourwheel.gateway.command import Gateway
+from hourwheel.gateway.prepared import prepare
 from hourwheel.gateway.settings import HttpSection
 from hourwheel.transport.access import Tls
 from tests.support.embedded_node import EmbeddedNode
@@ -82,7 +83,7 @@ class HttpWorld:
     async def __aenter__(self) -> Self:
         await self.node.__aenter__()
         section = HttpSection(**{"listen": "127.0.0.1:0", **self._settings})
-        self.gateway = Gateway(self.node.address, section, self._tls)
+        self.gateway = Gateway(self.node.address, prepare(section), self._tls)
         self.url = self.gateway.start()
         return self
 

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,13 +22,25 @@ def http(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Listen here, whatever the file says.")
     ] = "",
+    health: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics here, too.")
+    ] = "",
 ) -> None:
     """Serve the HTTP API: JSON calls, passed on to the nodes with their callers' credentials."""
     settings = needed("hourwheel.gateway.settings", "http")
     command = needed("hourwheel.gateway.command", "http")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    paths = [] if config is None else [str(config)]
+
+    def read() -> tuple[Any, list[str]]:
+        return settings.read_settings(config, listen), paths
+
     try:
-        section = settings.read_settings(config, listen)
+        read()
     except ConfigError as error:
         raise typer.BadParameter(error.message) from None
-    run(Output(is_json=False), command.run_gateway(server, section, current_access()))
+    try:
+        probes = settings.split_address(health) if health else None
+    except ValueError as error:
+        raise typer.BadParameter(f"--health: {error}") from None
+    run(Output(is_json=False), command.run_gateway(server, read, current_access(), probes))

@@ -38,7 +38,7 @@ def push(
     command = needed("hourwheel.webhooks.command", "http")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        found = settings.read_push_settings(config)
+        settings.read_push_settings(config)
     except ConfigError as error:
         raise typer.BadParameter(error.message) from None
     try:
@@ -46,4 +46,4 @@ def push(
     except ValueError as error:
         raise typer.BadParameter(f"--health: {error}") from None
     options = command.PushOptions(stop_ms, probes)
-    run(Output(is_json=False), command.run_push(server, found, current_access(), options))
+    run(Output(is_json=False), command.run_push(server, config, current_access(), options))

@@ -9,7 +9,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.errors import ConfigError
 from hourwheel.gateway.exchange import Bounds, Request, Response
-from hourwheel.gateway.port import HttpPort, make_tls
+from hourwheel.gateway.port import HttpPort
+from hourwheel.gateway.prepared import make_tls
 from hourwheel.gateway.problems import status_of
 from tests.support.eventually import until
 

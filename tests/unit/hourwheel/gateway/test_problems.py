@@ -3,6 +3,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.gateway import problems
 from hourwheel.gateway.problems import headers_of, problem_of, status_of
+from tests.tidy import tree
 
 
 def test_each_error_has_a_status_and_only_our_own_faults_are_500() -> None:
@@ -50,3 +51,13 @@ def test_what_a_problem_says_is_bounded() -> None:
     assert found["title"] == "Invalid topic"
     assert found["detail"] == "x" * 1_024
     assert found["params"] == {"topic": "y" * 256}
+
+
+def test_the_page_of_errors_has_each_of_the_gateways_own() -> None:
+    own = problems.HttpRefused.__subclasses__()
+    rows = [line.split("|") for line in tree.text("docs/ERRORS.md").splitlines()]
+    listed = {row[1].strip(" `"): row[2].strip() for row in rows if len(row) == 5}
+    assert len(own) > 5
+    assert {one.reason: listed.get(one.reason) for one in own} == {
+        one.reason: str(one.status) for one in own
+    }

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from hourwheel.errors import ConfigError
+from hourwheel.webhooks import connections
 from hourwheel.webhooks.answers import Answer
 from hourwheel.webhooks.post import Poster, PostFailed
 from hourwheel.webhooks.settings import target_of
 from tests.support.certificates import Authority
-from tests.support.webhook_target import ENDLESS, HANG_UP, OK, SILENT, WebhookTarget
+from tests.support.eventually import until
+from tests.support.webhook_target import CUT, ENDLESS, HANG_UP, OK, SILENT, How, Post, WebhookTarget
 
 
 def poster(url: str, **more: Any) -> Poster:
@@ -135,3 +137,111 @@ async def test_tls(tmp_path: Path) -> None:
         assert await why_not(poster(plain.url.replace("http:", "https:")))
     with pytest.raises(ConfigError, match="cannot be used"):
         poster("https://a.example/", ca=str(tmp_path / "none"))
+
+
+KEEP = {"keep_ms": 60_000, "kept_max": 2}
+
+
+async def test_a_connection_is_kept_for_the_next_post(tmp_path: Path) -> None:
+    """One handshake, also where answers have a short body, or are no good news."""
+    authority = Authority(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    files = authority.issue("target", "127.0.0.1")
+    tls.load_cert_chain(files.certificate, files.key)
+    hows = [
+        OK,
+        b"HTTP/1.1 500 No\r\ncontent-length: 5\r\n\r\nsorry",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No\r\n\r\n",
+    ]
+    async with WebhookTarget(lambda _: hows[len(target.posts) % 4], tls) as target:
+        one = poster(target.url, ca=str(authority.file), **KEEP)
+        statuses = [(await one.post({}, b"x")).status for _ in range(12)]
+        assert statuses == [500, 200, 204, 200] * 3
+        assert (target.connection_count, one.dial_count) == (1, 1)
+        assert "connection" not in target.posts[0].headers
+        await one.close()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n" + b"x" * 100_000,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        ENDLESS,
+    ],
+)
+async def test_connections_that_are_not_kept(how: Any) -> None:
+    """The second answer of a connection is never taken for that to the next POST."""
+    async with WebhookTarget(lambda _: how) as target:
+        one = poster(target.url, **KEEP)
+        for _ in range(3):
+            assert (await one.post({}, b"x")).status == 200
+        assert target.connection_count == one.dial_count == 3
+        await one.close()
+
+
+async def test_a_kept_connection_that_was_closed_costs_no_message() -> None:
+    """The POST goes by a new one, if not a byte of an answer has come; else it has failed."""
+    hows: list[How] = [OK, HANG_UP, OK, b"HTTP/1.1 2" + CUT, OK]
+
+    def answer(post: Post) -> How:
+        return hows[len(target.posts) - 1]
+
+    async with WebhookTarget(answer) as target:
+        one = poster(target.url, **KEEP)
+        assert (await one.post({}, b"x")).status == 200
+        assert (await one.post({"webhook-id": "a"}, b"x")).status == 200
+        assert [post.headers.get("webhook-id") for post in target.posts] == [None, "a", "a"]
+        assert "before an answer" in await why_not(one)
+        assert (await one.post({}, b"x")).status == 200
+        assert len(target.posts) == len(hows)
+        await one.close()
+
+
+async def test_kept_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with WebhookTarget(lambda _: OK) as target:
+        one = poster(target.url, **KEEP)
+        for _ in range(2):
+            await asyncio.gather(*(one.post({}, b"x") for _ in range(5)))
+        assert one.dial_count == 5 + 3, "two were kept"
+        await one.close()
+        assert (await one.post({}, b"x")).status == 200
+        brief = poster(target.url, keep_ms=1, kept_max=1)
+        await brief.post({}, b"x")
+        await until(lambda: target.open_count == 0)
+        await brief.post({}, b"x")
+        assert brief.dial_count == 2
+        monkeypatch.setattr(connections, "AGE_MS_MAX", 0)
+        old = poster(target.url, **KEEP)
+        for _ in range(2):
+            await old.post({}, b"x")
+            await until(lambda: target.open_count == 0)
+        assert old.dial_count == 2
+
+
+async def test_each_connection_that_is_made_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that has become a private address: what is kept goes on, nothing new is made."""
+    shown = ["127.0.0.1"]
+    loop = asyncio.get_running_loop()
+
+    async def resolve(host: str, port: int, **_: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (shown[0], port))]
+
+    closing = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    async with WebhookTarget(lambda post: closing if post.body == b"last" else OK) as target:
+        monkeypatch.setattr(loop, "getaddrinfo", resolve)
+        settings = {"allow_private": False, "is_allowed": lambda one: one == "127.0.0.1", **KEEP}
+        one = poster(f"http://rebound.example:{target.port}/", **settings)
+        assert (await one.post({}, b"x")).status == 200
+        shown[0] = "10.9.9.9"
+        assert (await one.post({}, b"last")).status == 200
+        await until(lambda: target.open_count == 0)
+        with pytest.raises(PostFailed, match="no address of the public") as caught:
+            await one.post({}, b"x")
+        assert caught.value.result == "address_refused"
+        assert target.connection_count == 1

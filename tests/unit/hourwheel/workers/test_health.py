@@ -4,6 +4,7 @@ import pytest
 
 from hourwheel.errors import FailedPrecondition
 from hourwheel.workers.health import HandlerHealth, HealthServer, WorkerHealth
+from hourwheel.workers.metrics import FAMILIES
 from hourwheel.workers.results import ResultKind
 
 
@@ -20,7 +21,7 @@ def test_a_worker_is_healthy_while_all_its_handlers_receive() -> None:
     one = HandlerHealth("shop.close", "orders", "shop", True, 3, {ResultKind.DONE: 7})
     other = one._replace(name="shop.send", is_receiving=False)
     health = [WorkerHealth([one], 2, 5)]
-    server = HealthServer("127.0.0.1", 0, lambda: health[0])
+    server = HealthServer("127.0.0.1", 0, FAMILIES, lambda: health[0])
     try:
         expected = '{"processes": 2, "receiving": {"shop.close": true}}'
         assert fetch(server.port, "/healthz") == (200, expected)
@@ -38,6 +39,6 @@ def test_a_worker_is_healthy_while_all_its_handlers_receive() -> None:
         assert fetch(server.port, "/healthz")[0] == 503
         assert fetch(server.port, "/else")[0] == 404
         with pytest.raises(FailedPrecondition, match="cannot listen"):
-            HealthServer("127.0.0.1", server.port, lambda: health[0])
+            HealthServer("127.0.0.1", server.port, FAMILIES, lambda: health[0])
     finally:
         server.close()

@@ -3,20 +3,23 @@
 import re
 from pathlib import Path
 
-from node.metrics import table
+from node.metrics import page, table
 
 PAGE = Path(__file__).parents[4] / "docs" / "METRICS.md"
 
 
 def test_metrics_page_is_up_to_date() -> None:
     command = "python -m node metrics --markdown > docs/METRICS.md"
-    assert PAGE.read_text() == table.markdown(), command
+    assert PAGE.read_text() == page.markdown(), command
+
+
+ALL = [*table.FAMILIES, *(one for _, families in page.PROGRAMS for one in families)]
 
 
 def test_names_are_unique_and_follow_the_rules() -> None:
-    names = [family.name for family in table.FAMILIES]
+    names = [family.name for family in ALL]
     assert len(names) == len(set(names))
-    for family in table.FAMILIES:
+    for family in ALL:
         assert re.fullmatch(r"hourwheel_[a-z0-9_]+", family.name)
         assert family.name.endswith("_total") == (family.kind == "counter")
         assert not re.search(r"_(ms|millis|seconds_total|count|sum|bucket)$", family.name)
@@ -30,7 +33,9 @@ def test_labels_are_bounded() -> None:
     allowed |= {"quota"}  # limits of one
     allowed |= {"certificate"}  # a node's own, and its authority's
     allowed |= {"node", "role"}  # of a cluster, whose nodes are few
-    assert {label for family in table.FAMILIES for label in family.labels} <= allowed
+    allowed |= {"route", "status", "limit"}  # of the gateway's code
+    allowed |= {"subscription", "handler", "result"}  # of a configuration, or a program
+    assert {label for family in ALL for label in family.labels} <= allowed
 
 
 def test_what_the_operating_team_needs_is_there() -> None:

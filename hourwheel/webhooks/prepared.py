@@ -1,0 +1,53 @@
+"""Subscriptions with what their files say: secrets, and who signs the target's certificate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hourwheel import errors
+from hourwheel.webhooks.post import Poster
+from hourwheel.webhooks.settings import PushSettings, Subscription, read_push_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One that can be served. Two are equal if nothing that they were made of differs."""
+
+    subscription: Subscription
+    secrets: tuple[bytes, ...] = field(repr=False)
+    ca: bytes = field(repr=False)
+    poster: Poster = field(compare=False)
+
+
+def prepare(one: Subscription) -> Prepared:
+    """Read its files. Raises ConfigError: a secret or an authority cannot be used."""
+    try:
+        ca = Path(one.ca).read_bytes() if one.ca else b""
+    except OSError as error:
+        text = f"{one.name}: ca = {one.ca!r} cannot be used: {error}"
+        raise errors.ConfigError(text) from None
+    poster = Poster(
+        one.target,
+        timeout_ms=one.timeout_ms,
+        ca=one.ca,
+        allow_private=one.allow_private,
+        keep_ms=one.keep_ms,
+        kept_max=one.concurrency,
+    )
+    return Prepared(one, one.secrets(), ca, poster)
+
+
+def read_prepared(path: Path) -> tuple[tuple[Prepared, ...], Sequence[str]]:
+    """All subscriptions of a file, and the paths of all files that were read.
+
+    Raises:
+        ConfigError: one of them cannot be used.
+    """
+    settings = read_push_settings(path)
+    prepared = tuple(prepare(one) for one in settings.subscriptions)
+    return prepared, [str(path), *_named(settings)]
+
+
+def _named(settings: PushSettings) -> list[str]:
+    pairs = [(one.secret_file, one.ca) for one in settings.subscriptions]
+    return [path for pair in pairs for path in pair if path]

@@ -1,0 +1,147 @@
+"""`hourwheel http` as a process: its files change while it runs, and its metrics."""
+
+import asyncio
+import os
+import re
+import ssl
+import sys
+from pathlib import Path
+from typing import Self
+from urllib.request import urlopen
+
+from node.process.subprocess_node import ChildNode
+from tests.support.certificates import Authority
+from tests.support.eventually import until
+from tests.support.http_world import Answer, fetch
+
+MESSAGES = "/v1/topics/orders/messages"
+
+
+class HttpProcess:
+    """With its probes."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self._folder, self._server = folder, server
+        self.said = self.url = self.probes = ""
+
+    def write(self, text: str) -> None:
+        (self._folder / "new.toml").write_text(f'[http]\nlisten = "127.0.0.1:0"\n{text}')
+        (self._folder / "new.toml").rename(self._folder / "http.toml")
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hourwheel.cli", "http", "--config", "http.toml"),
+            *("--health", "127.0.0.1:0"),
+            cwd=self._folder,
+            env={**os.environ, "HOURWHEEL_SERVER": self._server},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        self._reading = asyncio.create_task(self._read())
+        await until(lambda: self.url or self._reading.done())
+        return self
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        while line := (await self._process.stderr.readline()).decode():
+            self.said += line
+            if found := re.search(r"metrics on (\S+)", line):
+                self.probes = found[1]
+            if found := re.search(r"HTTP on ([^,]+),", line):
+                self.url = found[1]
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            self._process.terminate()
+        assert await self._process.wait() == 0
+        await self._reading
+        assert "Traceback" not in self.said
+
+    def metric(self, text: str) -> float:
+        """Of a line of `/metrics` that begins with `text`; 0: there is none."""
+        with urlopen(self.probes + "/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        found = [float(line.split()[-1]) for line in lines if line.startswith(text + " ")]
+        return found[0] if found else 0.0
+
+
+async def post(
+    process: HttpProcess, tls: ssl.SSLContext | None = None, *, host: str = "localhost"
+) -> Answer:
+    headers = {"content-type": "application/json", "host": host}
+    raw = b'{"text": "x"}'
+    return await asyncio.to_thread(fetch, process.url, "POST", MESSAGES, raw, headers, tls)
+
+
+async def test_names_and_bounds_change_while_it_runs_and_what_it_counts(tmp_path: Path) -> None:
+    async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as node:
+        process = HttpProcess(tmp_path, node.address)
+        process.write("")
+        async with process:
+            assert (await post(process)).status == 201
+            assert (await post(process, host="shop.example")).reason == "FOREIGN_PAGE"
+            missing = await asyncio.to_thread(fetch, process.url, "GET", "/none", None, {})
+            assert missing.status == 404
+            one = 'hourwheel_http_requests_total{route="%s",status="%s"}'
+            assert process.metric(one % ("publish", 201)) == 1
+            assert process.metric(one % ("publish", 403)) == 1
+            assert process.metric(one % ("other", 404)) == 1
+            durations = 'hourwheel_http_request_duration_seconds_count{route="publish"}'
+            assert process.metric(durations) == 2
+            assert process.metric('hourwheel_http_refused_total{reason="FOREIGN_PAGE"}') == 1
+            assert process.metric("hourwheel_http_request_bytes_total") == 13
+            assert process.metric("hourwheel_http_response_bytes_total") > 100
+            assert process.metric("hourwheel_http_callers") == 1
+            for gauge in ("inflight_requests", "long_polls", "body_bytes", "files_refused"):
+                assert process.metric(f"hourwheel_http_{gauge}") == 0
+
+            process.write('hosts = ["shop.example"]\nbody_bytes = 1')
+            await until(lambda: process.metric("hourwheel_http_files_refused"))
+            process.write('hosts = ["shop.example"]\nlisten = "127.0.0.1:1"')
+            await until(lambda: "no TOML" in process.said)
+            (tmp_path / "http.toml").write_text('[http]\nlisten = "127.0.0.1:1"')
+            await until(lambda: "needs a restart" in process.said)
+            assert (await post(process, host="shop.example")).status == 403
+
+            process.write('hosts = ["shop.example"]\nbody_bytes = 1024')
+            await until(lambda: "has changed" in process.said)
+            assert process.metric("hourwheel_http_files_refused") == 0
+            assert (await post(process, host="shop.example")).status == 201
+
+
+async def test_certificates_and_whom_they_stand_for_change_while_it_runs(tmp_path: Path) -> None:
+    authority, later = Authority(tmp_path), Authority(tmp_path, "later")
+    authority.issue("http", "127.0.0.1")
+    caller = authority.issue("shop", "client.example", common_name="shop")
+    (tmp_path / "login").write_text("shop:secret")
+    async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as node:
+        process = HttpProcess(tmp_path, node.address)
+        tls = 'cert = "http.crt"\nkey = "http.key"\n'
+        callers = f'client_ca = "{authority.file}"\n[http.certificates.shop]\nlogin_file = "login"'
+        process.write(tls + callers)
+
+        def context(of: Authority) -> ssl.SSLContext:
+            found = ssl.create_default_context(cafile=str(of.file))
+            found.load_cert_chain(caller.certificate, caller.key)
+            return found
+
+        async with process:
+            # whom the certificate stands for is known: the secret would go to the node in the clear
+            assert (await post(process, context(authority))).reason == "UNPROTECTED"
+            (tmp_path / "http.key").write_text("nonsense")
+            await until(lambda: process.metric("hourwheel_http_files_refused"))
+            assert (await post(process, context(authority))).reason == "UNPROTECTED"
+            later.issue("http", "127.0.0.1")
+            await until(lambda: not process.metric("hourwheel_http_files_refused"))
+            assert (await post(process, context(later))).reason == "UNPROTECTED"
+            before = process.metric('hourwheel_http_limited_total{limit="handshake"}')
+            try:
+                await post(process, context(authority))
+                raise AssertionError("the former certificate is still shown")
+            except ssl.SSLError:
+                pass
+            handshakes = 'hourwheel_http_limited_total{limit="handshake"}'
+            await until(lambda: process.metric(handshakes) == before + 1)
+
+            process.write(tls + f'client_ca = "{authority.file}"\n')
+            await until(lambda: process.said.count("has changed") == 2)
+            assert (await post(process, context(later))).status == 401

@@ -125,14 +125,14 @@ async def test_certificates_and_whom_they_stand_for_change_while_it_runs(tmp_pat
             return found
 
         async with process:
-            # whom the certificate stands for is known: the secret would go to the node in the clear
-            assert (await post(process, context(authority))).reason == "UNPROTECTED"
+            # whom the certificate stands for is passed on: the node knows no users
+            assert (await post(process, context(authority))).reason == "UNAUTHENTICATED"
             (tmp_path / "http.key").write_text("nonsense")
             await until(lambda: process.metric("hourwheel_http_files_refused"))
-            assert (await post(process, context(authority))).reason == "UNPROTECTED"
+            assert (await post(process, context(authority))).reason == "UNAUTHENTICATED"
             later.issue("http", "127.0.0.1")
             await until(lambda: not process.metric("hourwheel_http_files_refused"))
-            assert (await post(process, context(later))).reason == "UNPROTECTED"
+            assert (await post(process, context(later))).reason == "UNAUTHENTICATED"
             before = process.metric('hourwheel_http_limited_total{limit="handshake"}')
             try:
                 await post(process, context(authority))
@@ -144,4 +144,5 @@ async def test_certificates_and_whom_they_stand_for_change_while_it_runs(tmp_pat
 
             process.write(tls + f'client_ca = "{authority.file}"\n')
             await until(lambda: process.said.count("has changed") == 2)
-            assert (await post(process, context(later))).status == 401
+            unknown = await post(process, context(later))
+            assert "nobody is known by this certificate" in unknown.json["detail"]

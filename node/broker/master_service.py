@@ -24,7 +24,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
 from node.broker.history_query import HistoryQuery
 from node.broker.job_runner import Background
-from node.broker.key_service import KeyService
+from node.broker.keys.service import KeyService
 from node.broker.pending_query import Pending
 from node.broker.publish_service import PublishService
 from node.broker.recurring.occurrence_planner import OccurrencePlanner

@@ -21,7 +21,7 @@ from filters.compile import compile_filter
 from hourwheel import errors, limits
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX
-from node.broker.key_prefix import KeyPrefix
+from node.broker.keys.prefix import KeyPrefix
 from node.broker.reschedule_service import RescheduleService
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import Serving

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.formats.record_batch import RESCHEDULE_ROW
 from hourwheel.outcomes import RescheduleOutcome
-from node.broker.key_service import I64, U64, KeyCall, KeyService
+from node.broker.keys.service import I64, U64, KeyCall, KeyService
 from node.broker.publish_service import PublishService, check_horizon
 from node.broker.small_calls import RESCHEDULES_MAX
 from node.catalog.serving import Serving

@@ -40,7 +40,7 @@ IN_PLACE: Final = frozenset({Outcome.HELD, Outcome.FREED})
 """Outcomes that resolve nothing."""
 BLOCKED_MS: Final = 1 << 62
 """Until when a message is held that comes again by an operator's word only."""
-_CHANGES_MAX: Final = 4_096
+CHANGES_MAX: Final = 4_096
 
 
 class Held(NamedTuple):
@@ -198,7 +198,7 @@ class AckWindow:
     def _note(self, first: int, end: int) -> None:
         if self.changes is None:
             return
-        if len(self.changes) < _CHANGES_MAX:
+        if len(self.changes) < CHANGES_MAX:
             self.changes.append((first, end))
         elif self.changes[-1] != (0, 0):
             self.changes.append((0, 0))

@@ -8,7 +8,7 @@ from hourwheel.v1 import lookup_pb2
 from node.access.control import AccessControl
 from node.api.lookup import Lookup
 from tests.support.engine_world import EngineWorld, within
-from tests.unit.node.broker.test_key_service import cancel, publish
+from tests.unit.node.broker.keys.test_service import cancel, publish
 
 NO_CONTEXT: Any = None
 

@@ -16,7 +16,7 @@ from storage.log.commit_log import LogConfig
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
 from tests.support.small_sizes import small_sizes
-from tests.unit.node.broker.test_key_service import publish
+from tests.unit.node.broker.keys.test_service import publish
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

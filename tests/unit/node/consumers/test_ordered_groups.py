@@ -227,7 +227,7 @@ async def test_what_was_given_back_comes_again_when_lines_are_begun_at_that_mome
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_nack: bool
 ) -> None:
     """More has changed than is noted: so the turn that finds it given back begins the lines."""
-    monkeypatch.setattr("storage.queues.ack_state._CHANGES_MAX", 1)
+    monkeypatch.setattr("storage.queues.ack_state.CHANGES_MAX", 1)
     async with EngineWorld(tmp_path) as world:
         await make(world, GroupOrder.BLOCK, attempts_max=9)
         await publish(world, "a", "b", "c")

@@ -9,12 +9,12 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
-from node.broker import key_listing
+from node.broker.keys import listing
 from node.contracts.pending_page import KeyPage, printable
 from node.contracts.pending_token import KeyQuery
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
-from tests.unit.node.broker.test_key_service import cancel, publish
+from tests.unit.node.broker.keys.test_service import cancel, publish
 
 PENDING, RELEASED, CANCELLED = (
     MessageState.PENDING,
@@ -89,14 +89,14 @@ async def test_list_when_messages_are_in_all_states(tmp_path: Path) -> None:
 async def test_list_when_a_key_is_on_very_many_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_listing, "ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(listing, "ROWS_AT_ONCE", 100)
     async with EngineWorld(tmp_path) as world:
         await publish(world, ["hot"] * 700, 5_000)
         await world.restart()
         await publish(world, ["hot", "cold"] * 60, 5_000)
         sequences = [*range(818, 699, -2), *range(699, -1, -1)]
         assert [one for one, _ in await listed(world, "hot", count_max=37)] == sequences
-        monkeypatch.setattr(key_listing, "PAGE_S", -1.0)
+        monkeypatch.setattr(listing, "PAGE_S", -1.0)
         assert [one for one, _ in await listed(world, "hot", count_max=500)] == sequences
         assert await count(world, "hot", pending_only=True) == 760
 

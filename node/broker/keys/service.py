@@ -19,7 +19,7 @@ from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE
 from hourwheel.outcomes import CancelOutcome
 from node.broker.group_commit import GroupCommit
-from node.broker.key_listing import KeyListing
+from node.broker.keys.listing import KeyListing
 from node.broker.small_calls import SmallCalls
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare

@@ -11,7 +11,7 @@ from hourwheel import errors
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.outcomes import CancelOutcome
-from node.broker import key_service
+from node.broker.keys import service
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
 
@@ -97,8 +97,8 @@ async def test_cancel_when_the_node_was_started_again(tmp_path: Path) -> None:
 async def test_cancel_when_a_key_is_on_very_many_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_service, "IDS_AT_ONCE", 64)
-    monkeypatch.setattr(key_service, "KEYS_AT_ONCE", 2)
+    monkeypatch.setattr(service, "IDS_AT_ONCE", 64)
+    monkeypatch.setattr(service, "KEYS_AT_ONCE", 2)
     async with EngineWorld(tmp_path) as world:
         await publish(world, ["hot", "hot,cold"] * 3_000, 5_000)
         await world.restart()

@@ -1,0 +1,1 @@
+"""Messages by their keys: looked up, listed, cancelled, and chosen by what a key begins with."""

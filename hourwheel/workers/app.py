@@ -406,8 +406,12 @@ def load_app(target: str) -> App:
     except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and (name == missing or name.startswith(f"{missing}.")):
+            package, _, last = name.rpartition(".")
+            hint = f"; an app of a module is {package}:{last}" if package and not attribute else ""
             where = sys.path[0]
-            raise errors.InvalidArgument(f"there is no module {name!r} in {where!r}") from None
+            raise errors.InvalidArgument(
+                f"there is no module {name!r} in {where!r}{hint}"
+            ) from None
         raise errors.FailedPrecondition(
             f"{name!r} cannot be imported:\n{_own_part(error)}"
         ) from error

@@ -76,6 +76,8 @@ def test_an_app_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for wrong in ("shop_of_test:other", "shop_of_test:nothing", "nowhere_at_all:app"):
         with pytest.raises(InvalidArgument):
             load_app(wrong)
+    with pytest.raises(InvalidArgument, match="shop_of_test:app"):
+        load_app("shop_of_test.app")
     for no_name in ("", ":app", ".", "..shop:app", "./shop.py", "shop.py", "a/b:app"):
         with pytest.raises(InvalidArgument, match="module:app"):
             load_app(no_name)

@@ -3,11 +3,14 @@
 Of one ordering key a group gets one message at a time, in the order of the queue; and no group
 holds more messages, or gets them faster, than it may. Each function yields (name, text) of what was
 promised and not kept: see chaos/checker.py.
+
+The node's times are whole milliseconds, cut off: what a consumer asks for may have its effect in
+the same one.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from math import inf
+from math import floor, inf
 from typing import Final
 
 from chaos.history import Delivery, Finish, History, Stored
@@ -30,7 +33,7 @@ def out_of_turn(
     for finish in history.finishes:
         if finish.verb == "ack":
             key = finish.group, finish.serial
-            acked_ms[key] = min(acked_ms.get(key, inf), finish.requested_ms)
+            acked_ms[key] = min(acked_ms.get(key, inf), floor(finish.requested_ms))
     lines: dict[tuple[str, str], dict[int, list[Delivery]]] = defaultdict(dict)
     for one in history.deliveries:
         name = history.keys.get(one.serial or 0, "")
@@ -90,7 +93,7 @@ def _held(
         done_ms = float(one.receive_ms + one.invisible_ms)
         for finish in ends.get((group, one.serial or 0, one.attempt), ()):
             if finish.requested_ms >= one.seen_ms:
-                done_ms = min(done_ms, finish.requested_ms)
+                done_ms = min(done_ms, floor(finish.requested_ms))
         steps.append((float(one.receive_ms), 1))
         # Not before it began, however clocks differ.
         steps.append((max(float(one.receive_ms), done_ms - clock_ms), -1))

@@ -72,6 +72,16 @@ def test_order_is_broken_when_the_next_comes_before_the_acknowledgement() -> Non
     assert not list(out_of_turn(history, stored, clock_ms=10.0))
 
 
+def test_order_holds_when_the_next_comes_in_the_millisecond_of_the_acknowledgement() -> None:
+    history, stored = life()
+    deliver(history, 1, 10)
+    finish(history, 1, 20.9)
+    deliver(history, 2, 20)
+    assert not list(out_of_turn(history, stored))
+    deliver(history, 3, 19)
+    assert [name for name, _ in out_of_turn(history, stored)] == ["order"]
+
+
 def test_order_is_broken_when_the_log_says_so() -> None:
     history, stored = life()
     stored.overtaken.append((102, 101))
@@ -83,8 +93,8 @@ def test_limits_hold_when_leases_end_before_others_begin() -> None:
     history.limits = {GROUP: (2, 0)}
     deliver(history, 1, 10)
     deliver(history, 2, 20)
-    finish(history, 1, 30.0, "nack")
-    deliver(history, 3, 31)
+    finish(history, 1, 30.9, "nack")
+    deliver(history, 3, 30)  # in the same millisecond
     deliver(history, 4, 20 + INVISIBLE_MS)
     assert not list(beyond_limits(history))
     deliver(history, 1, 40, epoch=2)

@@ -20,7 +20,7 @@ _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
 _LENGTHS: Final = 193
 _OTHERS: Final = frozenset(
     {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
-    | {"changes", "occurrences", "life"}
+    | {"changes", "occurrences", "life", "skip"}
 )
 
 Verb: TypeAlias = Literal["ack", "nack"]
@@ -192,6 +192,8 @@ class History:
     """Transactions that were told to have two outcomes."""
     ordered: set[str] = field(default_factory=set)
     """Groups that get messages of one ordering key one by one."""
+    skips: set[tuple[str, int]] = field(default_factory=set)
+    """(group, sequence) of each blocked message that a group was asked to skip."""
     keys: dict[int, str] = field(default_factory=dict)
     """Serial -> ordering key."""
     lives: dict[int, int] = field(default_factory=dict)
@@ -233,6 +235,7 @@ class History:
         for name in ("deliveries", "finishes", "faults", "guest_calls", "grant_changes"):
             yield from ([name, *event] for event in getattr(self, name))
         yield from (["ordered", group] for group in sorted(self.ordered))
+        yield from (["skip", *one] for one in sorted(self.skips))
         yield from (["key", *one] for one in self.keys.items())
         yield from (["life", *one] for one in self.lives.items())
         yield from (["limit", group, *limits] for group, limits in self.limits.items())
@@ -250,6 +253,8 @@ class History:
             self.deals.append(tuple(rest))
         elif kind == "ordered":
             self.ordered.update(rest)
+        elif kind == "skip":
+            self.skips.add((rest[0], rest[1]))
         elif kind == "key":
             self.keys[rest[0]] = rest[1]
         elif kind == "life":
@@ -368,5 +373,7 @@ class Stored:
     """In log order."""
     expiry_faults: list[str] = field(default_factory=list)
     """What the log and the metadata say of too early, and of acknowledged too late."""
+    skipped: set[tuple[str, int]] = field(default_factory=set)
+    """(group, sequence) of each message that blocked its key and was skipped."""
     overtaken: list[tuple[int, int]] = field(default_factory=list)
     """(sequence, an earlier one of its key that was not resolved) in ordered groups."""

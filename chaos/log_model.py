@@ -337,7 +337,7 @@ class LogModel:
             counts[-1] = len(fresh)
             held = {at: self.held.pop((group, queue, at), (0, 0)) for at in fresh}
             for at in fresh:
-                self._see_resolved(subscription, outcome, (queue, at), batch.header.store_ms)
+                self.see_resolved(subscription, outcome, (queue, at), batch.header.store_ms)
             if outcome in {Outcome.ACK, Outcome.DEAD}:
                 self._check_turns(subscription, queue, fresh)
             if outcome in {Outcome.ACK, Outcome.SKIPPED, Outcome.EXPIRED}:
@@ -354,9 +354,10 @@ class LogModel:
                 self._retry(subscription, entry, retry_due_ms, batch.header.store_ms, is_dead=dead)
         return counts
 
-    def _see_resolved(
+    def see_resolved(
         self, reads: Subscription, outcome: int, place: tuple[int, int], store_ms: int
     ) -> None:
+        """A group is done with what is at (queue, position), or with an attempt at it."""
         entry, topic = self.queues[place[0]][place[1]], self.topics[reads.topic_id]
         fault = expiry_fault(outcome, topic, entry, self.metas.get(entry.sequence, b""), store_ms)
         self.expiries.see(reads.group_id, outcome, entry, store_ms, fault)

@@ -13,7 +13,8 @@ from chaos.history import Entry, Expired, Kept, Occurred, Stored, serial_of
 from chaos.log_model import LogModel
 from chaos.log_parts.entries import Log
 from chaos.log_parts.expiry import Expiries
-from hourwheel.formats.record_batch import Kind, RecordBatch, unpack_header
+from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch, unpack_header
+from hourwheel.internal.v1.state_pb2 import Subscription
 
 _SHARD: Final = "shard-0"
 _FILE_HEADER_BYTES: Final = 64
@@ -76,11 +77,21 @@ class _Patient(LogModel):
     """Goes on where somebody was overtaken, or got what had expired: the checker tells of it."""
 
     overtaken: list[tuple[int, int]] = field(default_factory=list)
+    skipped: set[tuple[int, int]] = field(default_factory=set)
+    """(group, sequence)."""
 
     def overtakes(self, sequence: int, position: int, before: int) -> None:
         """Noted."""
         del position
         self.overtaken.append((sequence, before))
+
+    def see_resolved(
+        self, reads: Subscription, outcome: int, place: tuple[int, int], store_ms: int
+    ) -> None:
+        """Noted: what blocked its key may never have come to anybody."""
+        if outcome == Outcome.SKIPPED:
+            self.skipped.add((reads.group_id, self.queues[place[0]][place[1]].sequence))
+        super().see_resolved(reads, outcome, place, store_ms)
 
 
 def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
@@ -106,14 +117,18 @@ def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
     stored.cancelled = set(model.cancelled)
     stored.deduped = dict(model.unique.taken)
     for group, sequence, at_ms in model.expiries.ended:
-        name = model.groups[group].name if group in model.groups else f"(group {group})"
-        stored.expired.append(Expired(name, sequence, at_ms))
+        stored.expired.append(Expired(_group(model, group), sequence, at_ms))
+    stored.skipped = {(_group(model, group), sequence) for group, sequence in model.skipped}
     stored.moved = {sequence: due_ms for sequence, (due_ms, _) in model.moved.items()}
     for (version, index), sequence in model.recurring.taken.items():
         stored.occurrences[sequence] = Occurred(version, index, model.messages[sequence])
     for name, every in model.recurring.due_ms.items():
         stored.recurred[name.rpartition("\n")[2]] = list(every)
     return model, stored
+
+
+def _group(model: LogModel, group: int) -> str:
+    return model.groups[group].name if group in model.groups else f"(group {group})"
 
 
 def _topic(model: LogModel, topic_queue: int) -> str:

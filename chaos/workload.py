@@ -169,7 +169,9 @@ class Workload:
                 self._producing.append(tasks.create_task(publish_perishables(self, producer)))
             if self.mix.has_order:
                 unblocker = self.chooser("decide")
-                background.append(tasks.create_task(pupils.decide(self.admin, unblocker)))
+                background.append(
+                    tasks.create_task(pupils.decide(self.admin, self.history, unblocker))
+                )
                 self._producing.append(tasks.create_task(pupils.publish_in_order(self, producer)))
             if self.mix.has_recurrences:
                 watched = AsyncConsumer(

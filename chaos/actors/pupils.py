@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from chaos.history import body_of
+from chaos.history import History, body_of
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 
 if TYPE_CHECKING:
@@ -85,18 +85,22 @@ def _key(serial: int, chooser: "random.Random") -> str:
     return chooser.choice(_HOT_KEYS) if chooser.random() < _HOT_RATIO else f"key-{serial // 3}"
 
 
-async def decide(admin: AsyncAdmin, chooser: "random.Random") -> None:
+async def decide(admin: AsyncAdmin, history: History, chooser: "random.Random") -> None:
     """Let keys go on that a message blocks, for ever: it is skipped, or a dead letter."""
     while True:
         await asyncio.sleep(_LOOK_S)
         for group in ORDERED:
-            await _try(partial(_unblock, admin, group, chooser))
+            await _try(partial(_unblock, admin, history, group, chooser))
 
 
-async def _unblock(admin: AsyncAdmin, group: str, chooser: "random.Random") -> None:
+async def _unblock(
+    admin: AsyncAdmin, history: History, group: str, chooser: "random.Random"
+) -> None:
     for lag in (await admin.get_group(group)).lags:
         if lag.blocked_message_ids:
             action = chooser.choice(("skip", "dead-letter"))
+            if action == "skip":  # noted first: it may be done though no answer comes
+                history.skips.update((group, one.sequence) for one in lag.blocked_message_ids)
             await admin.unblock(group, TOPIC, list(lag.blocked_message_ids), action)
 
 

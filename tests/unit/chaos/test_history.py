@@ -24,6 +24,7 @@ def a_history() -> History:
     history.sent[first] = Sent("orders", 1_800_000_000_000, 5.5)
     history.sent[second] = Sent("orders", 1_800_000_000_001, 6.5)
     history.lives[second] = 300
+    history.skips.add(("workers", 7))
     history.accepted[first] = Accepted(ID, 7.5)
     history.refused.add(second)
     history.cancels += [Cancel(first, CancelOutcome.CANCELLED, 8.0, 7.0), Cancel(first, None, 9.0)]

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from chaos.actors import pupils
+from chaos.history import History
 from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
 
 LISTS = 40
+BLOCKED = MessageId(0, 1, 7, 0), MessageId(0, 1, 8, 0)
 
 
 class Impatient(Workload):
@@ -52,12 +54,12 @@ async def test_lists_have_few_hot_keys_and_many_others_and_are_bounded() -> None
 
 class Admin:
     def __init__(self) -> None:
-        self.unblocked: list[tuple[str, str, list[int], str]] = []
+        self.unblocked: list[tuple[str, str, list[MessageId], str]] = []
 
     async def get_group(self, group: str) -> Any:
         if group == "gamma-dead":
             raise errors.Unavailable
-        lags = [SimpleNamespace(blocked_message_ids=ids) for ids in ((), (7, 8))]
+        lags = [SimpleNamespace(blocked_message_ids=ids) for ids in ((), BLOCKED)]
         return SimpleNamespace(lags=lags)
 
     async def unblock(self, *asked: Any) -> int:
@@ -65,13 +67,16 @@ class Admin:
         raise asyncio.CancelledError
 
 
-async def test_blocked_messages_are_skipped_or_given_up() -> None:
-    admin = Admin()
+@pytest.mark.parametrize("seed", range(6))
+async def test_blocked_messages_are_skipped_or_given_up(seed: int) -> None:
+    admin, history = Admin(), History()
     with pytest.raises(asyncio.CancelledError):
-        await pupils.decide(admin, random.Random(1))  # type: ignore[arg-type]
+        await pupils.decide(admin, history, random.Random(seed))  # type: ignore[arg-type]
     ((group, topic, ids, action),) = admin.unblocked
-    assert (group, topic, ids) == ("gamma-block", pupils.TOPIC, [7, 8])
+    assert (group, topic, ids) == ("gamma-block", pupils.TOPIC, list(BLOCKED))
     assert action in {"skip", "dead-letter"}
+    asked = {("gamma-block", one.sequence) for one in BLOCKED}
+    assert history.skips == (asked if action == "skip" else set())
 
 
 def test_some_messages_are_poison() -> None:

@@ -179,11 +179,18 @@ def test_decisions_are_numbered_without_gaps_and_have_their_parts() -> None:
     pages = [page for page in PAGES if page.startswith("docs/decisions/")]
     numbers = [int(re.findall(r"\d{4}", page)[0]) for page in pages]
     assert numbers == list(range(1, len(pages) + 1))
-    for page in pages:
+    for number, page in enumerate(pages, 1):
         content = tree.text(page)
-        assert re.match(r"# \d{4} [^\n]+\n\n\d{4}-\d{2}-\d{2}, \w+", content), page
+        assert re.match(rf"# {number:04} [^\n]+\n\n\d{{4}}-\d{{2}}-\d{{2}}, \w+", content), page
         headings = re.findall(r"^## (.*)$", content, re.MULTILINE)
         assert headings[:3] == ["Question", "Decision", "Why"], page
+
+
+def test_links_to_decisions_say_their_numbers() -> None:
+    numbered = re.compile(r"\[(\d{4})\]\([^)\s]*?(\d{4})-[^)\s]*\.md")
+    found = [(page, *pair) for page in PAGES for pair in numbered.findall(tree.text(page))]
+    assert len(found) > 100
+    assert [one for one in found if one[1] != one[2]] == []
 
 
 def test_changelog_tells_of_this_version() -> None:

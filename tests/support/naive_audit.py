@@ -208,7 +208,7 @@ class Model(LogModel):
             found += super()._resolve(_Rows(batch.header, row.reshape(1)))  # type: ignore[arg-type]
         return found
 
-    def _see_resolved(
+    def see_resolved(
         self, reads: Subscription, outcome: int, place: tuple[int, int], store_ms: int
     ) -> None:
         """Of an acknowledgement the log shows only for what came again that it was too late."""

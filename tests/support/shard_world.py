@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from chaos.log_model import LogModel
-from chaos.log_parts.expiry import expiry_ms
+from chaos.log_parts.expiry import Expiries, expiry_ms
 from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
@@ -53,6 +53,11 @@ INVISIBLE_MS = 5_000
 DRAIN_STEP_MS = 86_400_000
 
 
+def _model() -> LogModel:
+    """Of logs in which anything may be said to have expired: whether it had, simulations check."""
+    return LogModel(chunk_entries(), expiries=Expiries(goes_on=True))
+
+
 class ShardWorld(ShardProposals):
     """One shard, its clock, and what the outside knows of it."""
 
@@ -68,7 +73,7 @@ class ShardWorld(ShardProposals):
         self.disk, self.config = disk, config
         self.random = random.Random(seed)
         self.now_ms = START_MS
-        self.model = LogModel(chunk_entries())
+        self.model = _model()
         self.boots = 0
         self.power_failures = 0
         self.checkpoints = 0
@@ -160,7 +165,7 @@ class ShardWorld(ShardProposals):
         assert not (because and self.checkpoints), "the checkpoint is gone"
         self.model.follow(log, self.shard.views.applied_offset)
         if log.start_offset == 0:
-            again = LogModel(chunk_entries())
+            again = _model()
             again.follow(log, self.shard.views.applied_offset)
             assert again == self.model, "the log says something else than before"
         self.check_promises()

@@ -153,6 +153,18 @@ def when_option(text: str) -> When:
         raise typer.BadParameter(error.message) from None
 
 
+NewTime: TypeAlias = Annotated[
+    When,
+    typer.Option(
+        "--in",
+        "--at",
+        parser=when_option,
+        metavar="WHEN",
+        help="90s, 1h30m, 3d, or an instant with its zone: 2027-03-01T09:00:00+01:00.",
+    ),
+]
+
+
 def duration_option(text: str) -> int:
     """A length of time given as an option, in milliseconds."""
     try:

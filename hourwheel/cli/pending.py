@@ -8,6 +8,7 @@ from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.lookup import list_by_key
 from hourwheel.cli.options import (
     Json,
+    NewTime,
     Server,
     SqlFilter,
     TagFilter,
@@ -184,16 +185,7 @@ def reschedule_pending(
     tag_filter: TagFilter = None,
     sql: SqlFilter = None,
     *,
-    when: Annotated[
-        When,
-        typer.Option(
-            "--in",
-            "--at",
-            parser=when_option,
-            metavar="WHEN",
-            help="To when: 90s, 3d, or an instant with its zone: 2027-03-01T09:00:00+01:00.",
-        ),
-    ],
+    when: NewTime,
     key_prefix: _KeyPrefix = "",
     is_sure: Yes = False,
     server: Server = SERVER_DEFAULT,

@@ -1,23 +1,18 @@
 """`hourwheel reschedule`."""
 
-from typing import Annotated
-
-import typer
-
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import (
     Json,
     Keys,
     KeysTopic,
     MessageIds,
+    NewTime,
     Server,
     chosen_ids,
     connect,
-    when_option,
 )
 from hourwheel.cli.output import Output, format_instant, run
 from hourwheel.client.changes.rescheduling import NewTimes, reschedule_keys, reschedule_many
-from hourwheel.due_time import When
 from hourwheel.outcomes import RescheduleOutcome
 from hourwheel.transport.channel import SERVER_DEFAULT
 
@@ -25,16 +20,7 @@ from hourwheel.transport.channel import SERVER_DEFAULT
 def reschedule(
     message_ids: MessageIds = None,
     *,
-    when: Annotated[
-        When,
-        typer.Option(
-            "--in",
-            "--at",
-            parser=when_option,
-            metavar="WHEN",
-            help="90s, 1h30m, 3d, or an instant with its zone: 2027-03-01T09:00:00+01:00.",
-        ),
-    ],
+    when: NewTime,
     topic: KeysTopic = "",
     keys: Keys = None,
     server: Server = SERVER_DEFAULT,

@@ -1,67 +1,36 @@
 """`hourwheel http` as a process: its files change while it runs, and its metrics."""
 
 import asyncio
-import os
 import re
 import ssl
-import sys
 from pathlib import Path
-from typing import Self
-from urllib.request import urlopen
 
 from node.process.subprocess_node import ChildNode
 from tests.support.certificates import Authority
 from tests.support.eventually import until
 from tests.support.http_world import Answer, fetch
+from tests.support.probed_process import ProbedProcess
 
 MESSAGES = "/v1/topics/orders/messages"
 
 
-class HttpProcess:
+class HttpProcess(ProbedProcess):
     """With its probes."""
 
-    def __init__(self, folder: Path, server: str) -> None:
-        self._folder, self._server = folder, server
-        self.said = self.url = self.probes = ""
+    name = "http"
+    url = ""
 
     def write(self, text: str) -> None:
-        (self._folder / "new.toml").write_text(f'[http]\nlisten = "127.0.0.1:0"\n{text}')
-        (self._folder / "new.toml").rename(self._folder / "http.toml")
+        self.put(f'[http]\nlisten = "127.0.0.1:0"\n{text}')
 
-    async def __aenter__(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hourwheel.cli", "http", "--config", "http.toml"),
-            *("--health", "127.0.0.1:0"),
-            cwd=self._folder,
-            env={**os.environ, "HOURWHEEL_SERVER": self._server},
-            stderr=asyncio.subprocess.PIPE,
-        )
-        self._reading = asyncio.create_task(self._read())
-        await until(lambda: self.url or self._reading.done())
-        return self
+    @property
+    def is_ready(self) -> bool:
+        return bool(self.url)
 
-    async def _read(self) -> None:
-        assert self._process.stderr is not None
-        while line := (await self._process.stderr.readline()).decode():
-            self.said += line
-            if found := re.search(r"metrics on (\S+)", line):
-                self.probes = found[1]
-            if found := re.search(r"HTTP on ([^,]+),", line):
-                self.url = found[1]
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._process.returncode is None:
-            self._process.terminate()
-        assert await self._process.wait() == 0
-        await self._reading
-        assert "Traceback" not in self.said
-
-    def metric(self, text: str) -> float:
-        """Of a line of `/metrics` that begins with `text`; 0: there is none."""
-        with urlopen(self.probes + "/metrics") as answer:
-            lines = answer.read().decode().splitlines()
-        found = [float(line.split()[-1]) for line in lines if line.startswith(text + " ")]
-        return found[0] if found else 0.0
+    def heard(self, line: str) -> None:
+        super().heard(line)
+        if found := re.search(r"HTTP on ([^,]+),", line):
+            self.url = found[1]
 
 
 async def post(

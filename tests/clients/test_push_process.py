@@ -1,29 +1,21 @@
 """`hourwheel push` as a process: its files change while it runs, and its metrics."""
 
-import asyncio
-import os
-import re
-import sys
 from pathlib import Path
-from typing import Self
-from urllib.request import urlopen
 
 from hourwheel import AsyncAdmin, AsyncProducer, Message
 from node.process.subprocess_node import ChildNode
 from tests.support.eventually import until
+from tests.support.probed_process import ProbedProcess
 from tests.support.webhook_target import OK, How, Post, WebhookTarget
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER_SECRET = "whsec_" + "QUJD" * 8
 
 
-class Push:
-    """A process with its probes."""
+class Push(ProbedProcess):
+    """With its probes."""
 
-    def __init__(self, folder: Path, server: str) -> None:
-        self._folder, self._server = folder, server
-        self.said = ""
-        self.url = ""
+    name = "push"
 
     def write(self, *targets: tuple[str, WebhookTarget], more: str = "") -> None:
         tables = [
@@ -39,40 +31,7 @@ class Push:
             """
             for name, target in targets
         ]
-        (self._folder / "new.toml").write_text("".join(tables) + more)
-        (self._folder / "new.toml").rename(self._folder / "push.toml")
-
-    async def __aenter__(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hourwheel.cli", "push", "--config", "push.toml"),
-            *("--health", "127.0.0.1:0"),
-            cwd=self._folder,
-            env={**os.environ, "HOURWHEEL_SERVER": self._server},
-            stderr=asyncio.subprocess.PIPE,
-        )
-        self._reading = asyncio.create_task(self._read())
-        await until(lambda: self.url or self._reading.done())
-        return self
-
-    async def _read(self) -> None:
-        assert self._process.stderr is not None
-        while line := (await self._process.stderr.readline()).decode():
-            self.said += line
-            if found := re.search(r"metrics on (\S+)", line):
-                self.url = found[1]
-
-    async def __aexit__(self, *_: object) -> None:
-        self._process.terminate()
-        assert await self._process.wait() == 0
-        await self._reading
-        assert "Traceback" not in self.said
-
-    def metric(self, text: str) -> float:
-        """Of a line of `/metrics` that begins with `text`."""
-        with urlopen(self.url + "/metrics") as answer:
-            lines = answer.read().decode().splitlines()
-        (line,) = (line for line in lines if line.startswith(text + " "))
-        return float(line.split()[-1])
+        self.put("".join(tables) + more)
 
 
 async def publish(node: ChildNode, body: bytes) -> None:

@@ -147,3 +147,19 @@ def memory(pid: int) -> Memory:
         for name in ("VmRSS", "RssAnon", "RssFile", "RssShmem")
     )
     return Memory(total, anonymous, file + shared)
+
+
+def written_bytes(pid: int) -> int:
+    """What a process has written so far, and did not take back before it went to the disk."""
+    path = Path(f"/proc/{pid}/io")
+    return int(_field(path, "write_bytes")) - int(_field(path, "cancelled_write_bytes"))
+
+
+def disk_bytes(directory: Path) -> int:
+    """Blocks that the files below a folder take; a file with several names counts once."""
+    found = {}
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            stat = path.lstat()
+            found[stat.st_ino] = stat.st_blocks * 512
+    return sum(found.values())

@@ -1,24 +1,34 @@
-"""Scale: memory, restarts and the cost of publishing while very many messages are pending."""
+"""Scale: memory, disk, restarts and the cost of publishing while very many messages are pending."""
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.transport.channel import StreamBroken
 from tests.bench import load, machine, subject
+from tests.bench.lateness import receive_late_ms
 from tests.bench.machine import Memory
-from tests.bench.results import Report, at_most
+from tests.bench.results import Report, add_lateness, at_most
 from tests.bench.sizes import Size
 from tests.bench.subject import Subject
 
 MEMORY_TARGET_MIB = at_most(300)
 CLEAN_TARGET_S = at_most(2)
-KILLED_TARGET_S = at_most(5)
+KILLED_TARGET_S = at_most(3)
 COST_TARGET = at_most(1.3)
+WRITTEN_TARGET = at_most(2)
+LATE_P99_TARGET_MS = at_most(20)
+_SOON_PER_S: Final = 2_000
+"""Messages due each second, just after the node was killed and has started again."""
 _SPAN_MS: Final = 365 * load.DAY_MS
 _CHUNK: Final = 200_000
 _MIB: Final = 1024 * 1024
@@ -27,9 +37,14 @@ _COST_ROUNDS: Final = 5
 
 
 async def run(size: Size, folder: Path) -> Report:
-    """Load, measure, stop, start, kill, start."""
+    """Load, measure, stop, start, kill, start.
+
+    `SCALE_PENDING` in the environment is another number of messages; with `SCALE_LOG_BYTES`, the
+    node keeps only about so much of its log (`log.retention_bytes`).
+    """
     few = size.pick(2_000, 100_000, 100_000)
-    many = size.pick(10_000, 2_000_000, 20_000_000)
+    many = int(os.environ.get("SCALE_PENDING", size.pick(10_000, 2_000_000, 20_000_000)))
+    log_bytes = int(os.environ.get("SCALE_LOG_BYTES", "0"))
     cost_count = size.pick(2_000, 100_000, 200_000)
     report = Report(
         [
@@ -43,26 +58,34 @@ async def run(size: Size, folder: Path) -> Report:
                 f"cost: time to publish {cost_count:,} messages in batches of {load.BATCH:,}, "
                 f"median of {_COST_ROUNDS}, node quiet before"
             ),
-            "kill -9: while publishing goes on",
+            "kill -9: while publishing goes on; lateness from the moment when it serves again on",
+            f"log.retention_bytes: {log_bytes:,} (0: all of the log is kept)",
         ]
     )
-    async with subject.running(folder / "scale") as node:
+    directory = folder / "scale"
+    async with subject.running(directory, {"log": {"retention_bytes": log_bytes}}) as node:
         empty = machine.memory(node.pid)
         async with AsyncProducer(node.channel) as producer:
             await _load(producer, few)
             cost_few = await _cost(node, producer, cost_count, size)
             loaded = (await node.status()).pending_count
+            written = machine.written_bytes(node.pid)
             async with _watched(node) as peak:
                 begun = time.perf_counter()
                 await _load(producer, max(0, many - loaded))
                 took = time.perf_counter() - begun
             settled_s = await node.settle() if size is not Size.TINY else 0.0
             full = machine.memory(node.pid)
+            bodies = max(1, many - loaded) * load.BODY_BYTES
+            written = machine.written_bytes(node.pid) - written
+            disk = machine.disk_bytes(directory)
             cost_many = await _cost(node, producer, cost_count, size)
         _add_memory(report, "while loading, highest", peak[0], empty)
         _add_memory(report, "all pending, quiet", full, empty)
         report.add("loading", max(0, many - loaded) / took, "msg/s")
         report.add("quiet after loading", settled_s, "s")
+        report.add("disk for each pending message", disk / max(many, loaded), "bytes")
+        report.add("written for each byte of bodies", written / bodies, "bytes", WRITTEN_TARGET)
         ratios = [
             own / other for own, other in zip(sorted(cost_many), sorted(cost_few), strict=True)
         ]
@@ -74,7 +97,25 @@ async def run(size: Size, folder: Path) -> Report:
             f"{_speed(cost_few, cost_count)} and {_speed(cost_many, cost_count)} msg/s",
         )
         await _restarts(node, report, empty, size)
+        late = await _late_soon(node, size.pick(0.3, 3.0, 10.0))
+        add_lateness(report, "just after kill -9", late, p99_target=LATE_P99_TARGET_MS)
     return report
+
+
+async def _late_soon(node: Subject, seconds: float) -> NDArray[np.float64]:
+    """Lateness in ms of messages that are published now and due evenly over `seconds`."""
+    count = int(seconds * _SOON_PER_S)
+    start_ms = time.time_ns() // 1_000_000 + 300
+    dues = start_ms + np.arange(count) * 1_000 // _SOON_PER_S
+    async with (
+        AsyncProducer(node.channel) as producer,
+        AsyncConsumer(node.channel, group="soon", topic=load.TOPIC) as consumer,
+    ):
+        await load.publish_columns(
+            producer, load.cut_columns(dues, load.make_bodies(), are_instants=True)
+        )
+        with subject.frozen_garbage(is_off=True):
+            return await receive_late_ms(consumer, count)
 
 
 def _speed(seconds: list[float], count: int) -> str:

@@ -30,7 +30,6 @@ from node.broker.master_service import MasterService
 from node.broker.precise_timer import make_timer
 from node.broker.settings import EngineConfig
 from node.broker.status import describe, shard_status
-from node.broker.takeover_wait import TakeoverWait
 from node.broker.topic_query import TopicQuery
 from node.broker.transactions.gate import TransactionGate
 from node.broker.wheel_query import WheelQuery
@@ -95,9 +94,8 @@ class Membership(Replication, Protocol):
         """Where to go instead of this node."""
         ...
 
-    @property
-    def is_taking_over(self) -> bool:
-        """Whether this node is to be the master, and does not serve yet."""
+    async def wait_for_takeover(self, wait_ms: int) -> None:
+        """While this node takes over, return when that is over, or after `wait_ms`, or sooner."""
         ...
 
 
@@ -121,7 +119,6 @@ class Engine:
         self._turns = self.stats.spans.span("turn")
         self.answers = AnswerBudget(config.answer_bytes)
         self._time, self._failure, self._membership = time, failure, membership
-        self._takeover = TakeoverWait()
         self.now_ms, self.monotonic_ms, self.redirect = (
             time.now_ms,
             time.monotonic_ms,
@@ -185,7 +182,6 @@ class Engine:
         """This node has taken over, and answers from now on."""
         self.shard.views.queues.look_again()  # the cluster clock may be behind its former one
         self.service = MasterService(self, mastership)
-        self._takeover.end()
 
     def resume(self) -> None:
         """The lease is there, for the first time or again: polls may have missed something."""
@@ -197,7 +193,6 @@ class Engine:
         """Close a mastership: all who wait are answered."""
         self._timer.clear()
         self.service = None
-        self._takeover.end()
         mastership.close(self.redirect())
 
     def fail(self, error: HourwheelError) -> None:
@@ -400,8 +395,8 @@ class Engine:
 
     async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""
-        if self.service is None and self._membership.is_taking_over:
-            await self._takeover.wait(params.wait_ms)
+        if self.service is None:
+            await self._membership.wait_for_takeover(params.wait_ms)
         master = self._master
         return await master.answer(master.receive(params))
 

@@ -10,6 +10,7 @@ when a request comes and again before its answer goes.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,10 +22,9 @@ from hourwheel.types import NO_NODE, NodeId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
-from node.cluster.follower_stream import FollowerStream
 from node.cluster.isr_updater import propose_isr, propose_replicas
 from node.cluster.peer_links import PeerLinks
-from node.cluster.replication_server import ReplicationServer
+from node.cluster.replication_stream import FollowerStream, ReplicationServer
 from node.cluster.snapshot_receiver import SnapshotReceiver, Snapshots, log_received
 from node.cluster.snapshot_sender import SnapshotSender
 from node.contracts.broker import Failure
@@ -50,10 +50,10 @@ from node.shard.recovery import Opened
 from node.shard.shard import Applied
 from node.telemetry import logs
 from replication.control_state.state import ControlState, ShardInfo
-from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower, Stage
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import LeaseGrant
+from storage.log.epochs import EpochStore
 
 _EAGER_S: Final = 0.005
 _FORMER_LEASE_MS: Final = 600.0
@@ -61,6 +61,10 @@ _FORMER_LEASE_MS: Final = 600.0
 _CLOSE_S: Final = 1.0
 _HEARTBEATS_A_REPORT: Final = 4
 _SYNC_S: Final = 0.05
+TAKEOVER_WAIT_MS_MAX: Final = 1_000
+"""A takeover that lasts longer may not succeed: a poll that waits for its end is sent on."""
+TAKEOVER_POLLS_MAX: Final = 1_000
+"""More polls are sent on at once."""
 _log = logs.get(__name__)
 
 
@@ -76,6 +80,36 @@ class MemberPorts:
     """Watches the room on the disk."""
     failure: Failure
     """Collects bugs."""
+
+
+class TakeoverWait:
+    """Polls that come to a node which takes over: they wait until it serves.
+
+    A client whose master has died asks one node after the other, and would hear from the next
+    master that it is none yet. What it looks for is there, so it may as well wait there.
+    """
+
+    def __init__(self) -> None:
+        """Let no poll wait yet."""
+        self._over = asyncio.Event()
+        self.waiting_count = 0
+
+    def end(self) -> None:
+        """The takeover is over, one way or the other: all that wait go on, in their order."""
+        self._over.set()
+        self._over = asyncio.Event()
+
+    async def wait(self, wait_ms: int) -> None:
+        """Return when the takeover is over, or after `wait_ms`, or `TAKEOVER_WAIT_MS_MAX`."""
+        if self.waiting_count >= TAKEOVER_POLLS_MAX:
+            return
+        self.waiting_count += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0, min(wait_ms, TAKEOVER_WAIT_MS_MAX)) / 1_000):
+                    await self._over.wait()
+        finally:
+            self.waiting_count -= 1
 
 
 class ClusterMember:
@@ -108,6 +142,7 @@ class ClusterMember:
         """The disk has no room even for the epoch."""
         self._requests_step_down = False
         self._transfer_to = ""
+        self._takeover = TakeoverWait()
         self.has_served = asyncio.Event()
         """Set when it serves for the first time."""
         self._is_performing = False
@@ -170,6 +205,11 @@ class ClusterMember:
     def is_taking_over(self) -> bool:
         """Whether this node is to be the master, and does not serve yet."""
         return self.replica.is_elected or self.replica.role is Role.TAKING_OVER
+
+    async def wait_for_takeover(self, wait_ms: int) -> None:
+        """While this node takes over, return when that is over: see `TakeoverWait`."""
+        if self.is_taking_over:
+            await self._takeover.wait(wait_ms)
 
     @property
     def act_until_ms(self) -> float:
@@ -409,6 +449,7 @@ class ClusterMember:
             self._open_streams()
         elif isinstance(effect, Serve):
             engine.serve(effect.mastership)
+            self._takeover.end()
             self._refresh()
             stats, views = self.replica.stats, self.replica.shard.views
             stats.on_serving(self._monotonic_ms(), self.time.now_ms(), views)
@@ -430,6 +471,7 @@ class ClusterMember:
             self.replica.stats.on_stepped_down()
             self._commit, self._has_begun = None, False
             engine.step_down(effect.mastership)
+            self._takeover.end()
         elif isinstance(effect, ProposeIsr):
             self._spawn(
                 propose_isr(effect.change, self.replica, self._control, lambda: self._state)

@@ -49,9 +49,9 @@ from node.snapshot.reopening import reopen_shard
 from node.telemetry import logs
 from replication.control_state.state import ControlState
 from replication.rules.cluster_clock import ClockConfig
-from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import LeaseConfig
+from storage.log.epochs import EPOCH_SEEN, EpochStore
 
 _BOOT_ID_BYTES: Final = 16
 _TRANSFER_S: Final = 2.0

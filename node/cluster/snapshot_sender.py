@@ -28,7 +28,7 @@ from node.shard.snapshot_files import FILE_COUNT_MAX
 from node.snapshot.source import LogState, Stage
 from node.telemetry import logs
 from node.telemetry.epoch_stats import EpochStats
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 
 METHOD: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"].methods_by_name[
     "FetchSnapshot"

@@ -36,10 +36,10 @@ from node.shard.node_meta import CONTROL_ALONE
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
-from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from replication.rules.master import ReplicationConfig
 from replication.standalone.control_journal import ControlJournal
 from storage.files.disk import RealDisk
+from storage.log.epochs import EPOCH_SEEN, EpochStore
 
 _BOOT_ID_BYTES: Final = 16
 _SYNC_INTERVAL_MS: Final = 1_000

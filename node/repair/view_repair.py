@@ -15,7 +15,7 @@ from node.shard.checkpoint import MANIFEST
 from node.shard.shard import Shard
 from node.shard.view_check import EPOCHS, TAIL
 from node.telemetry import logs
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 
 _log = logs.get(__name__)
 

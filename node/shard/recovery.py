@@ -13,7 +13,7 @@ from node.shard.shard import Shard
 from node.shard.snapshot_files import settle_lost_end
 from storage.files.file_header import FileType
 from storage.log.commit_log import CommitLog, LogConfig
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from storage.log.flushed_mark import FlushedMark
 from storage.log.recent_batches import RecentBatches
 from timewheel.bodies import Bodies

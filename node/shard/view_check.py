@@ -18,7 +18,7 @@ from node.shard.checkpoint import MANIFEST
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from storage.queues.consume_queues import folder_name
 from storage.queues.queue_chunk import ENTRIES_AT, Seal, intact_seals
 from storage.views import key_run, sequence_index, tombstones

@@ -30,7 +30,7 @@ from node.shard.snapshot_files import (
 from storage.files import atomic_file
 from storage.files.disk import File, join, parent_of
 from storage.files.file_header import FileType
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 
 _EPOCHS: Final = "epochs"
 

@@ -33,7 +33,7 @@ from node.snapshot.check import HeldFile, SnapshotCheck
 from storage.files import atomic_file
 from storage.files.disk import Disk, File
 from storage.files.file_header import FILE_HEADER_BYTES, FileType
-from storage.log.epoch_file import EpochEntry
+from storage.log.epochs import EpochEntry
 from storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, SegmentInfo
 from storage.queues.consume_queues import folder_name
 from storage.queues.queue_chunk import ENTRIES_AT

@@ -6,20 +6,31 @@ sends frames; silence of `timeout_ms` is death, even if the connection stays: a 
 must give up mastership. If it speaks again, it lives again.
 
 That a broker is not alive says that it should not be master. That it has *ended* says that it can
-be none any more, and is known of its process only (`replication.control.process_watch`).
+be none any more, and is known of its process only, by a `ProcessWatch`:
+
+    kernel's word who connected (SO_PEERCRED) --> a file descriptor of that process (pidfd)
+    readable: all its threads have ended
+
+That is proof, because it is about a process and not about a connection: one that is stopped, hangs
+or has closed its socket has not ended. Where the number was given to another process before the
+descriptor was opened, the first one had ended by then; so whatever is watched instead, its end is
+reported too late, never too early. Without the kernel's help (no Linux, a peer in another PID
+namespace) no end is ever reported, and leases are waited for.
 """
 
 import asyncio
 import logging
 import os
+import socket
+import struct
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_link_pb2 as pb
-from replication.control.process_watch import ProcessWatch
 from replication.raft.frames import pack_frame, read_frame
 from storage.files.real_file import NO_ROOM
 
@@ -29,6 +40,8 @@ TO_CONTROL_BYTES_MAX: Final = 256 * 1024
 TO_BROKER_BYTES_MAX: Final = 64 * 1024 * 1024
 """Cap of a control process's frames: the state is one of them."""
 _UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
+_CREDENTIALS: Final = struct.Struct("3i")
+"""Process, user, group: `struct ucred` of Linux."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +60,57 @@ class LinkHandler(Protocol):
 
     def on_ended(self) -> None:
         """`BrokerLink.ended_boot_id` has changed."""
+
+
+class ProcessWatch:
+    """Whether the process at the other end of a socket has ended; of one process at a time.
+
+    On the event loop's thread. See the top of this file.
+    """
+
+    def __init__(self) -> None:
+        """Watch none yet."""
+        self._descriptor: int | None = None
+
+    def watch(self, peer: Any, on_end: Callable[[], None]) -> None:
+        """Call `on_end` once, when the process that connected has ended; forget the former one.
+
+        Args:
+            peer: the accepted socket.
+            on_end: maybe called before this returns.
+        """
+        self.close()
+        try:
+            self._descriptor = _open_process(peer)
+        except ProcessLookupError:
+            on_end()
+            return
+        except OSError as error:
+            _log.warning("broker_process_not_watched", extra={"error": str(error)})
+            return
+        if self._descriptor is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._descriptor, self._ended, on_end)
+
+    def _ended(self, on_end: Callable[[], None]) -> None:
+        self.close()
+        on_end()
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+
+def _open_process(peer: Any) -> int | None:
+    """A descriptor of the process; None where there are none. Raises OSError."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(raw)[0]
+    return os.pidfd_open(pid) if pid > 0 else None
 
 
 class BrokerLink:

@@ -28,10 +28,9 @@ from hourwheel.internal.v1.replication_pb2 import (
     SyncBeat,
 )
 from hourwheel.types import Epoch, NodeId
-from replication.rules.epoch_store import EpochStore
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile, EpochStore
 
 _ENDED_COUNT_MAX: Final = 64
 

@@ -34,7 +34,7 @@ from spark_jobs.runtime.paths import child, last_name, list_or_none, normalise, 
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, unpack_file_header
-from storage.log.epoch_file import EpochEntry, EpochFile
+from storage.log.epochs import EpochEntry, EpochFile
 from storage.log.flushed_mark import read_mark, verify_mark
 from storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, find_start_offset
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.runtime.paths import open_disk
 from storage.files.disk import Disk, join
-from storage.log.epoch_file import EpochEntry
+from storage.log.epochs import EpochEntry
 
 ERROR: Final = "error"
 """The audit cannot say that all is well."""

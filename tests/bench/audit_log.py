@@ -39,7 +39,7 @@ from node.shard.node_meta import NODE_META
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
 from storage.files.file_header import FileType, Identity, pack_file_header
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from storage.log.flushed_mark import FlushedMark
 from storage.log.segment import segment_path
 from storage.log.sparse_index import SparseIndex

@@ -8,7 +8,7 @@ from node.shard.snapshot_files import read_lost_end, unpack_marker
 from storage.files import atomic_file
 from storage.files.file_header import FileType
 from storage.log.commit_log import CommitLog
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from tests.support.golden import golden
 from tests.support.log_world import CONFIG, IDENTITY, SHARD
 from tests.support.storage_golden import EPOCHS, MARKED, PATHS, build, restore

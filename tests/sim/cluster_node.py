@@ -26,10 +26,10 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.job_planner import Job, Work
 from node.shard.recovery import Opened, open_shard
 from node.shard.shard import Shard
-from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower
 from replication.rules.master_lease import LeaseGrant
 from storage.log.commit_log import LogWrite
+from storage.log.epochs import EpochStore
 from tests.sim.cluster_damage import Flips, NodeDamage
 from tests.sim.cluster_names import NodeNames
 from tests.sim.cluster_streams import FollowerSide, MasterSide

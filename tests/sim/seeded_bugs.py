@@ -20,13 +20,13 @@ from node.replica.effects import Role
 from node.replica.replica import Replica
 from node.shard.message_lookup import MessageLookup, Wanted
 from replication.rules.cluster_clock import ClusterClock
-from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import LogFacts
 from replication.rules.isr import InSyncReplicas
 from replication.rules.master import Master, ReplicationConfig
 from replication.rules.master_lease import LeaseConfig, LeaseGrant
 from replication.rules.progress import Phase, Progress
 from storage.log.commit_log import LogWrite
+from storage.log.epochs import EpochStore
 from storage.queues.page_sums import PageSums
 from storage.views.unit import Units
 from tests.sim.cluster import Cluster

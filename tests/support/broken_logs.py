@@ -18,7 +18,7 @@ from node.shard.checkpoint import MANIFEST
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
 from storage.files.file_header import FileType, Identity, pack_file_header
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from storage.queues.queue_chunk import ENTRIES_AT, NO_ENTRIES, pack_seal, seal_position
 from storage.views.unit import UNIT, Units
 from tests.support.log_maker import CLUSTER_ID, segments

@@ -6,11 +6,11 @@ from node.replica.mastership import Mastership
 from node.replica.replica import Replica
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
-from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import LeaseGrant
 from storage.files.file_header import Identity
+from storage.log.epochs import EpochStore
 from storage.log.tail import LogConfig
 from tests.sim.disk import SimulatedDisk
 

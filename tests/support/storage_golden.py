@@ -24,7 +24,7 @@ from node.shard.snapshot_files import (
 )
 from storage.files.disk import Disk
 from storage.log.commit_log import CommitLog
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
 from tests.support.log_world import FIRST, IDENTITY, MARK, SHARD, flush, open_log

@@ -33,7 +33,7 @@ from hourwheel.formats.record_batch import (
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
 from storage.files.file_header import FileType, pack_file_header
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from tests.support.broken_logs import IDENTITY, read_queue, rewrite_queue
 from tests.support.log_copies import (
     SHARD,

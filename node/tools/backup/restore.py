@@ -51,7 +51,6 @@ from node.tools.backup.manifest import BackupFile, Manifest
 from node.tools.backup.repository import Repository
 from replication.control_state.access import AccessState
 from replication.control_state.state import ControlState, decode_state
-from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from storage.files import atomic_file
 from storage.files.directory_lock import LOCK_NAME
 from storage.files.disk import Disk, join, parent_of
@@ -63,7 +62,7 @@ from storage.files.file_header import (
     with_identity,
 )
 from storage.log.commit_log import CommitLog, LogConfig
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EPOCH_SEEN, EpochFile, EpochStore
 from storage.views.catalog_items import Topic
 from storage.views.unit import pick
 from timewheel.range_scan import RangeScan

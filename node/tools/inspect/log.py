@@ -18,7 +18,7 @@ from node.tools.inspect.report import READ_ERRORS, Report, Row, instant
 from storage.files import atomic_file
 from storage.files.disk import File
 from storage.files.file_header import FILE_HEADER_BYTES, FileType
-from storage.log.epoch_file import EpochEntry, EpochFile
+from storage.log.epochs import EpochEntry, EpochFile
 from storage.log.scan import LOG_BATCH_BYTES_MAX
 from storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, find_start_offset
 from storage.log.sparse_index import SparseIndex

@@ -27,10 +27,10 @@ from node.tools.inspect.verify_views import verify_chunk, verify_sequences, veri
 from node.tools.inspect.verify_wheel import Blobs, verify_run
 from node.tools.inspect.views import show_chunk, show_manifest, show_node
 from node.tools.inspect.wheel import delay_log_row, open_run, show_run
-from replication.rules.epoch_store import EpochStore
 from storage.files import atomic_file
 from storage.files.directory_lock import LOCK_NAME
 from storage.files.file_header import FileHeader, FileType
+from storage.log.epochs import EpochStore
 
 _WITHOUT_HEADER: Final = {
     LOCK_NAME: "the lock of the directory; in it the number of the process that took it last",

@@ -38,7 +38,7 @@ from node.tools.inspect.log import (
 from node.tools.inspect.report import READ_ERRORS, Report
 from storage.files.disk import File
 from storage.files.file_header import FILE_HEADER_BYTES, FileType
-from storage.log.epoch_file import EpochEntry
+from storage.log.epochs import EpochEntry
 from storage.log.scan import CHUNK_BYTES, LOG_BATCH_BYTES_MAX, BatchWalk
 from storage.log.sparse_index import SparseIndex
 

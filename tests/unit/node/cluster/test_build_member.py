@@ -14,9 +14,9 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from replication.control_state.membership import Membership
 from replication.control_state.state import ControlState, NodeInfo, ShardInfo
-from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
+from storage.log.epochs import EPOCH_SEEN, EpochStore
 from tests.support import member_world
 from tests.support.eventually import until
 from tests.support.member_world import LEASE_MS, MemberWorld

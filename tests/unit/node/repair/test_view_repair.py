@@ -7,7 +7,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.errors import DataLoss
 from node.repair.view_repair import ViewRepair
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from tests.support.engine_world import EngineWorld
 from tests.support.eventually import until
 

@@ -25,7 +25,7 @@ from node.shard.snapshot_files import (
     write_lost_end,
     write_marker,
 )
-from replication.rules.epoch_store import EPOCH_SEEN
+from storage.log.epochs import EPOCH_SEEN
 from tests.sim.disk import SimulatedDisk
 from tests.support.snapshot_world import begin_world, place_on
 

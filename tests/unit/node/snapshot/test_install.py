@@ -10,7 +10,7 @@ from node.shard.recovery import Opened
 from node.shard.snapshot_files import MARKER, Marker, end_of_log, read_lost_end, write_lost_end
 from node.snapshot.install import install_snapshot, set_aside_damaged
 from node.snapshot.source import Stage
-from replication.rules.epoch_store import EPOCH_SEEN, EpochStore
+from storage.log.epochs import EPOCH_SEEN, EpochStore
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.every_step import EveryStepDisk, lose_power_at_every_step
 from tests.support.shard_world import IDENTITY, ShardWorld

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hourwheel.internal.v1 import control_link_pb2 as link
-from replication.control.broker_link import LINK_VERSION, BrokerLink
-from replication.control.process_watch import ProcessWatch
+from replication.control.broker_link import LINK_VERSION, BrokerLink, ProcessWatch
 from replication.raft.frames import pack_frame
 from tests.support.eventually import until
 from tests.support.fake_clock import FakeClock

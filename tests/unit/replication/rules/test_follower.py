@@ -14,12 +14,11 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.rules.epoch_store import EpochStore
 from replication.rules.follower import Follower, LogFacts, Stage
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
 from storage.files.file_header import Identity
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile, EpochStore
 from tests.sim.disk import SimulatedDisk
 
 CLUSTER = bytes(range(16))

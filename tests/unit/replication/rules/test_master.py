@@ -7,7 +7,7 @@ from hourwheel.types import Epoch, Offset
 from replication.rules.isr import InSyncReplicas, IsrChange
 from replication.rules.master import EpochStart, Master, ReplicationConfig
 from replication.rules.progress import Phase
-from storage.log.epoch_file import EpochEntry
+from storage.log.epochs import EpochEntry
 
 CONFIG = ReplicationConfig()
 EPOCHS = [EpochEntry(Epoch(1), Offset(0)), EpochEntry(Epoch(4), Offset(100))]

@@ -10,7 +10,7 @@ from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.tools.inspect.report import Report
 from node.tools.inspect.verify_log import LogFacts, verify_log, verify_segment
 from storage.files import atomic_file
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from storage.log.sparse_index import SparseIndex
 from tests.support.inspected import (
     SHARD,

@@ -19,7 +19,7 @@ from spark_jobs.audit.checks.structure import (
 from spark_jobs.audit.facts.scan import Edge, LogFacts
 from spark_jobs.logs.block_table import TORN_TAIL, UNKNOWN_KIND, Damage
 from spark_jobs.logs.ranges import SegmentRange
-from storage.log.epoch_file import EpochEntry
+from storage.log.epochs import EpochEntry
 from tests.support.audit_states import state_of
 from tests.support.log_maker import Made
 

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.types import Epoch, Offset
-from replication.rules.epoch_history import find_parting
 from storage.files.file_header import Identity
-from storage.log.epoch_file import EpochEntry, EpochFile
+from storage.log.epochs import EpochEntry, EpochFile, find_parting
 from tests.sim.disk import SimulatedDisk
 
 Log = list[tuple[int, int]]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from node.broker import takeover_wait
-from node.broker.takeover_wait import TakeoverWait
+from node.cluster import member
+from node.cluster.member import TakeoverWait
 from tests.support.engine_world import within
 from tests.support.eventually import until
 
@@ -43,12 +43,12 @@ async def test_poll_waits_no_longer_than_it_wants_to(wait_ms: int) -> None:
 
 
 async def test_poll_goes_on_when_it_lasts_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover_wait, "WAIT_MS_MAX", 1)
+    monkeypatch.setattr(member, "TAKEOVER_WAIT_MS_MAX", 1)
     await within(TakeoverWait().wait(600_000))
 
 
 async def test_one_too_many_goes_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(takeover_wait, "WAITING_MAX", 1)
+    monkeypatch.setattr(member, "TAKEOVER_POLLS_MAX", 1)
     takeover = TakeoverWait()
     first = asyncio.ensure_future(takeover.wait(60_000))
     await until(lambda: takeover.waiting_count == 1)

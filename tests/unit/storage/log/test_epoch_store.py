@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from replication.rules.epoch_store import EpochStore
 from storage.files import atomic_file
 from storage.files.file_header import FileType, Identity, pack_file_header
+from storage.log.epochs import EpochStore
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
 IDENTITY = Identity(bytes(range(16)), 0)

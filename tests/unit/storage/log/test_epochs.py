@@ -6,7 +6,7 @@ import pytest
 from hourwheel import errors
 from storage.files import atomic_file
 from storage.files.file_header import FileType, Identity, pack_file_header
-from storage.log.epoch_file import EpochFile
+from storage.log.epochs import EpochFile
 from tests.sim.disk import SimulatedDisk
 from tests.support.log_world import crash_everywhere
 

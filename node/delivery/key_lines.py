@@ -53,6 +53,8 @@ class KeyLines:
         """Key -> the others; finished ones, too, until they come first."""
         self._ready: list[int] = []
         """A heap of what may be delivered, and of what no longer may."""
+        self._aside_count = 0
+        """Of these, how many had a key that was not free when they were looked at last."""
         self._waiting: list[tuple[int, int]] = []
         """A heap of (when, position) of what may be delivered later."""
         self.is_over = False
@@ -64,8 +66,8 @@ class KeyLines:
 
     @property
     def ready_count(self) -> int:
-        """How many may be delivered, at most."""
-        return len(self._ready)
+        """How many may be delivered, at most, as far as their keys are free."""
+        return len(self._ready) - self._aside_count
 
     def add(self, position: int, key: int, window: AckWindow) -> None:
         """A message, in the order of positions. `key`: a hash, or `NO_KEY`."""
@@ -191,6 +193,7 @@ class KeyLines:
             key = self._keys[position]
             (taken if key == NO_KEY or is_free(key) else aside).append(position)
         self.put_back(aside)
+        self._aside_count = len(aside)
         return taken
 
     def put_back(self, positions: list[int]) -> None:

@@ -45,6 +45,14 @@ class _Kept(NamedTuple):
     """Ranges that it did not want until then, which the log may not say yet."""
 
 
+class LookAhead(NamedTuple):
+    """How a Receive looks further."""
+
+    scanner: FilterScanner
+    scan_filter: ScanFilter
+    now_ms: int
+
+
 class OrderedQueues:
     """The lines of all queues of ordered groups, in one mastership."""
 
@@ -129,19 +137,43 @@ class OrderedQueues:
             return True
         return lines.at < visible_end and len(lines) < LOOK_AHEAD
 
-    def look_ahead(
+    def find_ready(
         self,
         group_queue: GroupQueue,
-        scanner: FilterScanner,
-        scan_filter: ScanFilter,
-        now_ms: int,
-        count: int,
-    ) -> Damage | None:
+        others: Sequence[GroupQueue],
+        looking: LookAhead,
+        count_max: int,
+    ) -> tuple[list[int], Damage | None]:
+        """Positions that may be leased now, ascending, at most so many.
+
+        Also behind those whose keys are leased from elsewhere: these hold nobody else up.
+
+        Args:
+            group_queue: the queue, whose lines were followed.
+            others: as `take`.
+            looking: how to look further.
+            count_max: how many.
+
+        Returns:
+            They, and what cannot be read, where that is why there are no more.
+        """
+        lines, now_ms = self._kept[group_queue].lines, looking.now_ms
+        positions, damage = self.take(group_queue, others, count_max, now_ms), None
+        while len(positions) < count_max and damage is None:
+            at, count = lines.at, count_max - len(positions)
+            damage = self._look_ahead(group_queue, looking, count)
+            if lines.at == at:
+                break
+            positions += self.take(group_queue, others, count, now_ms)
+        return positions, damage
+
+    def _look_ahead(self, group_queue: GroupQueue, looking: LookAhead, count: int) -> Damage | None:
         """Put messages in their lines until so many may be delivered, or the slice is used up.
 
         Returns:
             What cannot be read, where that is why it ended.
         """
+        scanner, scan_filter, now_ms = looking
         queue, window = self._views.queues.get(group_queue.topic_queue), self._window(group_queue)
         lines = self._kept[group_queue].lines
         while lines.ready_count < count and scanner.work > 0 and len(lines) < LOOK_AHEAD:

@@ -20,7 +20,7 @@ from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFil
 from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
 from node.delivery.message_lease import Lease, runs_of
-from node.delivery.ordered import OrderedQueues
+from node.delivery.ordered import LookAhead, OrderedQueues
 from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
@@ -329,13 +329,11 @@ class Receiver:
         subscription = self._views.catalog.find_subscription(group_queue.group_id, topic_id)
         expression = None if subscription is None else subscription.filter
         lines = self.ordered.follow(group_queue, queue, expression)
-        damage = self.ordered.look_ahead(
-            group_queue, scanner, scan_filter or _EVERYTHING, limits.now_ms, limits.count_max
-        )
+        rivals = [GroupQueue(group_queue.group_id, number) for number in others]
+        looking = LookAhead(scanner, scan_filter or _EVERYTHING, limits.now_ms)
+        positions, damage = self.ordered.find_ready(group_queue, rivals, looking, limits.count_max)
         if damage is not None:
             self._withhold(group_queue, *damage)
-        rivals = [GroupQueue(group_queue.group_id, number) for number in others]
-        positions = self.ordered.take(group_queue, rivals, limits.count_max, limits.now_ms)
         while positions:
             units = cut(queue.pick(np.array(positions, np.int64)), limits.bytes_max)
             lines.put_back(positions[len(units) :])

@@ -303,6 +303,19 @@ async def test_a_dead_letter_that_comes_again_waits_for_its_key(tmp_path: Path) 
         assert bodies(await world.leased()) == ["a0"]
 
 
+async def test_a_key_of_which_a_dead_letter_is_leased_again_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.DEAD_LETTER, attempts_max=1)
+        await publish(world, *["a"] * 1_100, "b")  # further away than one look
+        await world.nack(world.select(await world.leased(count=1)), delay_ms=0)
+        assert (await within(world.engine.redrive(DeadLetterQuery("billing"), b""))).redriven_count
+        assert bodies(await world.leased(count=1)) == ["a0"], "the dead letter"
+        assert bodies(await world.receive(count=1)) == ["b1100"]
+        assert await world.receive(count=1) is None
+
+
 async def test_whether_a_group_is_ordered_is_settled_before_it_reads(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.receive()

@@ -4,15 +4,16 @@ A page is made in slices of a few milliseconds. It ends when the history does, w
 events, or when its time is up, and then says where to go on: the token holds the whole trail.
 
     byte  size  little-endian
-       0     1  version, 1
+       0     1  version, 3
        1     8  binding: BLAKE2b of the message's id and topic
-       9   8*n  i64: five facts, counts of the three lists, then their fields one by one
+       9   8*n  i64: facts, counts of the four lists, then their fields one by one
        -     8  seal: BLAKE2b of the bytes before, keyed by the cluster's id
 """
 
 import asyncio
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -35,7 +36,7 @@ _WAITING_MAX: Final = 16
 """Pages that wait for their turn; each takes `PAGE_S`, or a little more."""
 _NAME_BYTES: Final = 24
 """Of a dedup key in a token: three numbers."""
-_VERSION: Final = b"\x02"
+_VERSION: Final = b"\x03"
 _HASH_BYTES: Final = 8
 
 
@@ -143,12 +144,9 @@ class HistoryQuery:
         numbers = [
             *(len(trail.name), *name),
             *(trail.offset, trail.is_complete, trail.due_ms, trail.store_ms, trail.topic_id),
-            *(len(trail.places), len(trail.waiting), len(trail.seen)),
-            *(
-                number
-                for row in (*trail.places, *trail.waiting, *sorted(trail.seen))
-                for number in row
-            ),
+            *(len(trail.places), len(trail.waiting), len(trail.seen), len(trail.failures)),
+            *chain.from_iterable((*trail.places, *trail.waiting, *sorted(trail.seen))),
+            *chain.from_iterable((*key, count) for key, count in sorted(trail.failures.items())),
         ]
         raw = np.array(numbers, "<i8").tobytes()
         body = _VERSION + self._hash(f"{of} {topic}".encode()) + raw
@@ -166,8 +164,8 @@ class HistoryQuery:
         name_bytes, words, numbers = numbers[0], numbers[1:4], numbers[4:]
         name = np.array(words, "<i8").tobytes()[:name_bytes]
         offset, is_complete, due_ms, store_ms, topic_id = numbers[:5]
-        place_count, waiting_count, seen_count = numbers[5:8]
-        rows = iter(numbers[8:])
+        place_count, waiting_count, seen_count, failure_count = numbers[5:9]
+        rows = iter(numbers[9:])
 
         def take(count: int, width: int) -> list[list[int]]:
             return [[next(rows) for _ in range(width)] for _ in range(count)]
@@ -177,6 +175,7 @@ class HistoryQuery:
             [Place(*row) for row in take(place_count, len(Place._fields))],
             [Waiting(*row) for row in take(waiting_count, len(Waiting._fields))],
             {(row[0], row[1], row[2]) for row in take(seen_count, 3)},
+            {(row[0], row[1], row[2]): row[3] for row in take(failure_count, 4)},
             name,
         )
 

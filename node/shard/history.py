@@ -10,7 +10,7 @@
 The sequence leads to the PUBLISH, its due time to about where it was released, and the queue's
 entry is found by when it could be seen. From there on headers are walked, and only records are read
 that may name the message. It ends as soon as the views say that nothing more can come: a group that
-has not resolved a position has no record about it.
+has not resolved a position has no record about it, unless it is ordered.
 
 What the log does not have: to whom it was leased (leases are in memory), and who cancelled it.
 Whether a retry became a dead letter follows from the group's settings as they are now.
@@ -105,6 +105,8 @@ class Trail:
     waiting: list[Waiting] = field(default_factory=list)
     seen: set[tuple[int, int, int]] = field(default_factory=set)
     """(topic_queue, position, group) that are told."""
+    failures: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """The same -> how often an ordered group has given it back, where it keeps its place."""
     name: bytes = b""
     """Its dedup key, as in `storage.views.dedup_keys`; empty: it has none."""
 
@@ -201,7 +203,7 @@ class History:
     def _may_go_on(self) -> bool:
         """Whether the rest of the log may have a record about the message."""
         trail, views = self.trail, self._views
-        if len(trail.places) > PLACES_MAX or len(trail.seen) > SEEN_MAX:
+        if len(trail.places) > PLACES_MAX or len(trail.seen) + len(trail.failures) > SEEN_MAX:
             trail.is_complete = False
             return False
         cursor = views.cursor.key
@@ -213,13 +215,19 @@ class History:
         return any(self._open_groups(place) for place in trail.places)
 
     def _open_groups(self, place: Place) -> list[int]:
-        """Groups that have resolved an entry, by a record that is not found yet."""
-        acks, seen = self._views.acks, self.trail.seen
+        """Groups that have resolved an entry, by a record that is not found yet.
+
+        And ordered ones, of which any number of records may tell that they gave it back.
+        """
+        acks, seen, find = self._views.acks, self.trail.seen, self._views.catalog.find_group_by_id
         return [
             group
             for group in acks.groups_of(place.topic_queue)
             if (*place[:2], group) not in seen
-            and acks.get(group, place.topic_queue).is_resolved(place.position)
+            and (
+                acks.get(group, place.topic_queue).is_resolved(place.position)
+                or ((known := find(group)) is not None and known.is_ordered)
+            )
         ]
 
     def _look_at(self, header: Header) -> list[Event]:
@@ -336,20 +344,27 @@ class History:
             is_named &= place.position - first.astype(np.int64) < rows["count"]
             for row in rows[is_named]:
                 group, outcome = int(row["group_id"]), int(row["outcome"])
-                if outcome in IN_PLACE:
-                    found.append(self._in_place(place, row, batch.header.store_ms))
+                if (*place[:2], group) in self.trail.seen:
                     continue
-                if (*place[:2], group) not in self.trail.seen and self._counts(place, group):
+                if outcome in IN_PLACE:
+                    found += self._in_place(place, row, group, outcome, batch.header.store_ms)
+                elif self._counts(place, group):
                     self.trail.seen.add((*place[:2], group))
                     found += self._outcome(place, row, group, outcome, batch.header.store_ms)
         return found
 
-    def _in_place(self, place: Place, row: np.void, at_ms: int) -> Event:
-        until_ms = int(row["retry_due_ms"])
-        event = Event(
-            KINDS[int(row["outcome"])], at_ms, int(row["group_id"]), max(1, place.attempt)
-        )
-        return event._replace(due_ms=until_ms if until_ms < BLOCKED_MS else 0)
+    def _in_place(
+        self, place: Place, row: np.void, group_id: int, outcome: int, at_ms: int
+    ) -> list[Event]:
+        """It failed once more, or what failed is forgotten; nothing, where nothing had failed."""
+        failures, key = self.trail.failures, (*place[:2], group_id)
+        count, until_ms = failures.get(key, 0), int(row["retry_due_ms"])
+        if outcome == Outcome.HELD:
+            failures[key] = count + 1
+        elif failures.pop(key, None) is None:
+            return []
+        event = Event(KINDS[outcome], at_ms, group_id, max(1, place.attempt) + count)
+        return [event._replace(due_ms=until_ms if until_ms < BLOCKED_MS else 0)]
 
     def _counts(self, place: Place, group_id: int) -> bool:
         """Whether a row had an effect: unless the group has not resolved the entry to this day."""
@@ -361,7 +376,8 @@ class History:
         self, place: Place, row: np.void, group_id: int, outcome: int, at_ms: int
     ) -> list[Event]:
         tried = max(1, place.attempt)
-        event = Event(KINDS[outcome], at_ms, group_id, tried)
+        failure_count = self.trail.failures.pop((*place[:2], group_id), 0)
+        event = Event(KINDS[outcome], at_ms, group_id, tried + failure_count)
         if outcome not in AGAIN:
             return [event]
         catalog = self._views.catalog
@@ -372,8 +388,11 @@ class History:
             return [event]
         is_spent = outcome == Outcome.RETRY and tried >= group.attempts_max
         if outcome in LETTERS or is_spent:
-            letters = group.dead_letter_topic_id << QUEUE_BITS
-            self._follow(Waiting(group_id, letters, place.due_ms, place.attempt, at_ms))
+            letters, attempt = group.dead_letter_topic_id << QUEUE_BITS, place.attempt
+            if failure_count and outcome in LETTERS:  # the last one is that of which it died
+                attempt = tried + failure_count - 1
+                event = event._replace(attempt=attempt)
+            self._follow(Waiting(group_id, letters, place.due_ms, attempt, at_ms))
             first = [event] if outcome == Outcome.EXPIRED_LETTER else []
             return [*first, event._replace(kind=EventKind.DEAD)]
         attempt = REDRIVEN_ATTEMPT if outcome == Outcome.REDRIVE else tried + 1

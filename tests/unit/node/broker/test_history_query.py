@@ -10,16 +10,18 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE, MessageId, parse
 from hourwheel.formats.record_batch import Outcome
-from hourwheel.outcomes import EventKind, RescheduleOutcome
+from hourwheel.outcomes import EventKind, ReceiptOutcome, RescheduleOutcome
 from hourwheel.v1 import lookup_pb2
 from node.access.control import AccessControl
 from node.api.lookup import Lookup
 from node.broker import history_query
 from node.contracts.broker import GroupSettings
 from node.contracts.dead_letters import DeadLetterQuery
+from node.contracts.group_positions import UnblockAction, Unblocking
 from node.contracts.history import HistoryPage, MessageEvent
 from node.contracts.transactions import PreparedPart, Preparing
 from node.shard import history
+from storage.views.catalog_items import GroupOrder
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
 
@@ -147,6 +149,48 @@ async def test_history_when_cancelled_late_dead_or_passed_over(tmp_path: Path) -
         events = await told(world, id_of(world, 3, world.now_ms))
         assert events[:2] == [(PUBLISHED, "", 0), (RELEASED, "", 1)]
         assert events[2:] in ([], [(FILTERED, "billing", 1)])
+
+
+@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize("failure_count", [1, 3])
+async def test_history_when_an_ordered_group_gives_back_and_an_operator_helps(
+    tmp_path: Path, failure_count: int, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_query, "EVENTS_MAX", 1)
+    async with EngineWorld(tmp_path) as world:
+        settings = GroupSettings(attempts_max=failure_count, order=GroupOrder.BLOCK)
+        await within(world.engine.put_group("billing", settings))
+        await world.receive()
+        due_ms = world.now_ms + 5_000
+        await world.publish(due_ms)
+        of = id_of(world, 0, due_ms)
+        expected = [(PUBLISHED, "", 0)]
+        if moves:
+            await move(world, of, due_ms + 10)
+            expected.append((EventKind.RESCHEDULED, "", 0))
+        await released(world, due_ms + 10)
+        expected.append((RELEASED, "", 1))
+        for attempt in range(1, failure_count + 1):
+            await world.nack(world.select(await world.leased()), delay_ms=0)
+            expected.append((EventKind.HELD, "billing", attempt))
+            assert await told(world, of) == expected
+        again = Unblocking((of,), UnblockAction.RETRY)
+        await within(world.engine.unblock("billing", "orders", again))
+        expected.append((EventKind.FREED, "billing", failure_count + 1))
+        assert await told(world, of) == expected
+        for attempt in range(1, failure_count + 1):
+            await world.nack(world.select(await world.leased()), delay_ms=0)
+            expected.append((EventKind.HELD, "billing", attempt))
+        given_up = Unblocking((of,), UnblockAction.DEAD_LETTER)
+        await within(world.engine.unblock("billing", "orders", given_up))
+        expected.append((DEAD, "billing", failure_count))
+        await within(world.engine.redrive(DeadLetterQuery("billing"), b""))
+        expected.append((EventKind.REDRIVEN, "billing", failure_count))
+        last = await world.leased()
+        expected.append((RELEASED, "billing", 2))
+        assert await world.ack(world.select(last)) == [ReceiptOutcome.OK]
+        expected.append((ACKED, "billing", 2))
+        assert await told(world, of) == expected
 
 
 def _everything() -> Any:

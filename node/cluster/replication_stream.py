@@ -291,6 +291,8 @@ class ReplicationServer:
         self._reads = PeerReads(engine.shard, engine.place.identity)
         self._stream = 0
         self._complained_of: tuple[NodeId, int] | None = None
+        self._followed: tuple[NodeId, int, int] | None = None
+        """(master, epoch, durable end of the log) as the log last said that it follows."""
         self._has_news = asyncio.Event()
         self._may_follow = asyncio.Event()
         """A lease may have ended early."""
@@ -338,7 +340,7 @@ class ReplicationServer:
                 self._complain(NodeId(first.hello.node_id), first.hello.epoch, answer)
             await context.write(ReplicateResponse(refused=answer))
             return
-        _log.info("following_started", master=first.hello.node_id, epoch=first.hello.epoch)
+        self._note_following(NodeId(first.hello.node_id), first.hello.epoch)
         await context.write(ReplicateResponse(hello=answer))
         second = await anext(requests, _NOTHING)
         if not second.HasField("begin"):
@@ -385,6 +387,16 @@ class ReplicationServer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._may_follow.wait()
+
+    def _note_following(self, master: NodeId, epoch: int) -> None:
+        """Once an epoch, and again where something was copied since.
+
+        On a full disk each write ends the stream, and its master opens another one every second.
+        """
+        following = (master, epoch, self._replica.facts.end_offset)
+        level = logging.DEBUG if following == self._followed else logging.INFO
+        self._followed = following
+        _log.log(level, "following_started", master=master, epoch=epoch)
 
     def _complain(self, master: NodeId, epoch: int, refused: Refused) -> None:
         """Once for each epoch: a master tries again and again."""

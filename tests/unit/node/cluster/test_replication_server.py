@@ -1,6 +1,7 @@
 """A follower's end of the stream, spoken to by hand over gRPC."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from node.cluster.data_plane import Dialer
 from node.cluster.peer_trust import Trust
 from replication.rules.follower import Stage
 from replication.rules.master import PROTOCOL
+from storage.files.disk import File, RealDisk
 from tests.support.engine_world import within
 from tests.support.eventually import until
 from tests.support.member_world import LEASE_MS, MemberNode, MemberWorld
@@ -265,6 +267,75 @@ async def test_acknowledgements_tell_of_a_full_disk(tmp_path: Path) -> None:
             assert (await within(call.read())).ack.is_full
 
 
+class FullDisk(RealDisk):
+    """The log cannot be written while it `is_full`."""
+
+    is_full = True
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return FullFile(self, super().open(path, create=create), path)
+
+
+class FullFile:
+    def __init__(self, disk: FullDisk, file: File, path: str) -> None:
+        self._disk, self._file, self._path = disk, file, path
+
+    def pwrite(self, pieces: Any, position: int) -> None:
+        if self._disk.is_full and self._path.startswith("shard-0/log/"):
+            raise errors.DiskFull(f"no room for {self._path}", file=self._path)
+        self._file.pwrite(pieces, position)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def part_of_epoch_1() -> LogPart:
+    """The first of a log."""
+    first = ReplicaWorld(NodeId("n1"))
+    first.become_master(1)
+    end = first.replica.facts.end_offset
+    return LogPart(epoch=1, batch_epoch=1, batches=first.shard.log.read(0, end))
+
+
+async def test_follower_says_once_an_epoch_that_it_follows_when_its_disk_is_full(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each write ends the stream, and the master opens another one."""
+    caplog.set_level(logging.INFO)
+    part, world = part_of_epoch_1(), MemberWorld(tmp_path)
+    n2 = world["n2"]
+    n2.disk = disk = FullDisk(n2.folder)
+
+    async def copy(epoch: int, **changed: Any) -> None:
+        async with calling(n2) as call:
+            await begun(world, call, epoch=epoch, **changed)
+            await call.write(ReplicateRequest(log=part))
+            if disk.is_full:
+                await until(lambda: n2.replica.follower.stage is Stage.NONE)
+            else:
+                await until(lambda: n2.replica.facts.end_offset == len(part.batches))
+
+    def said() -> list[int]:
+        fields = [one.msg for one in caplog.records if isinstance(one.msg, dict)]
+        return [one["epoch"] for one in fields if one["event"] == "following_started"]
+
+    async with world:
+        for _ in range(3):
+            await copy(1)
+        assert said() == [1]
+        disk.is_full = False
+        await copy(1)
+        assert said() == [1], "nothing had come by the stream before"
+        async with calling(n2) as call:
+            await call.write(hello(world))
+            assert (await within(call.read())).HasField("hello")
+            assert said() == [1, 1], "it has got something since"
+        async with calling(n2) as call:
+            await call.write(hello(world, epoch=2))
+            assert (await within(call.read())).HasField("hello")
+            assert said() == [1, 1, 2]
+
+
 async def test_node_ends_when_it_cannot_say_how_far_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,11 +369,7 @@ async def test_begin_waits_for_a_checkpoint_only_where_the_log_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[int] = []
-    first = ReplicaWorld(NodeId("n1"))
-    first.become_master(1)
-    part = LogPart(
-        epoch=1, batch_epoch=1, batches=first.shard.log.read(0, first.replica.facts.end_offset)
-    )
+    part = part_of_epoch_1()
     async with (
         MemberWorld(tmp_path) as world,
         calling(world["n2"]) as one,

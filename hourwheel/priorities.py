@@ -13,7 +13,7 @@ need read the message. A topic with more queues than 247 has no room for priorit
 
 from typing import Final
 
-from hourwheel.types import QUEUE_COUNT_MAX, TopicQueue, queue_of, topic_queue
+from hourwheel.types import QUEUE_COUNT_MAX, TopicId, TopicQueue, queue_of, topic_queue
 
 NO_PRIORITY: Final = 0
 """The lowest priority, and that of messages that say none."""
@@ -27,7 +27,7 @@ def has_room(queue_count: int) -> bool:
     return queue_count <= FIRST_PRIORITY_QUEUE
 
 
-def priority_queue(topic_id: int, priority: int) -> TopicQueue:
+def priority_queue(topic_id: TopicId, priority: int) -> TopicQueue:
     """Where messages of a topic are released that have this priority, 1 to 9."""
     return topic_queue(topic_id, FIRST_PRIORITY_QUEUE - 1 + priority)
 
@@ -38,7 +38,7 @@ def priority_of(number: int, queue_count: int) -> int:
     return above if above > 0 and has_room(queue_count) else NO_PRIORITY
 
 
-def retry_queue(retry_topic_id: int, number: int, queue_count: int) -> TopicQueue:
+def retry_queue(retry_topic_id: TopicId, number: int, queue_count: int) -> TopicQueue:
     """Where a message from queue `number` is released that is tried again.
 
     Args:

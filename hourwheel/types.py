@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, NewType
 
 Offset = NewType("Offset", int)
 """A byte address in the commit log of one shard; it only grows, across segments."""
-Sequence = NewType("Sequence", int)
+SequenceNumber = NewType("SequenceNumber", int)
 """The dense number of a published message in its shard, from 0."""
 Position = NewType("Position", int)
 """The ordinal of an entry in one consume queue, from 0."""
@@ -19,8 +19,12 @@ NodeId = NewType("NodeId", str)
 ShardId = NewType("ShardId", int)
 TopicId = NewType("TopicId", int)
 GroupId = NewType("GroupId", int)
+QueueId = NewType("QueueId", int)
+"""The ordinal of a queue in its topic, from 0."""
 TopicQueue = NewType("TopicQueue", int)
 """`topic_id << 8 | queue`: which consume queue an entry belongs to."""
+DueMs = NewType("DueMs", int)
+"""When a message is due: an instant in epoch milliseconds, never a delay."""
 
 QUEUE_BITS: Final = 8
 QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS
@@ -32,6 +36,14 @@ DUE_MS_MAX: Final = (1 << 53) - 1
 """No instant beyond this is ever stored: exact in every language, far past any horizon."""
 NO_NODE: Final = NodeId("")
 """Where a node could be named and none is: no master known, no leader, a node without a name."""
+NO_EPOCH: Final = Epoch(0)
+"""Before the first mastership, and where none is known."""
+NO_TOPIC: Final = TopicId(0)
+"""Where a topic could be named and none is; the number of no topic."""
+NO_GROUP: Final = GroupId(0)
+"""The same of groups."""
+FIRST_SHARD: Final = ShardId(0)
+"""The only one of a cluster with one shard."""
 
 
 class Key(NamedTuple):
@@ -45,7 +57,7 @@ KEY_MIN: Final = Key(-1, 0)
 """Below every message."""
 
 
-def topic_queue(topic_id: int, queue: int) -> TopicQueue:
+def topic_queue(topic_id: TopicId, queue: int) -> TopicQueue:
     """Join a topic's number and one of its queues into the number that entries carry."""
     return TopicQueue(topic_id << QUEUE_BITS | queue)
 

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.batch_columns import pad8
+from hourwheel.types import Epoch, TopicId
 
 MAGIC: Final = int.from_bytes(b"HWDB", "little")
 VERSION: Final = 1
@@ -61,7 +62,7 @@ class Header(NamedTuple):
     version: int
     count: int  # type: ignore[assignment]
     shard: int
-    topic_id: int
+    topic_id: TopicId
     blob_bytes: int
     receive_ms: int
     columns_crc: int
@@ -72,9 +73,9 @@ def pack(
     blobs: Seq[Buffer],
     *,
     shard: int,
-    topic_id: int,
+    topic_id: TopicId,
     receive_ms: int,
-    epoch: NDArray[Any] | int,
+    epoch: NDArray[np.uint32] | Epoch,
     due_ms: NDArray[Any] | None = None,
 ) -> bytes:
     """Build a delivery batch of n messages.
@@ -109,7 +110,7 @@ def pack(
 
 
 def _pack_few(
-    units: NDArray[Any], epoch: NDArray[Any] | int, due_ms: NDArray[Any]
+    units: NDArray[Any], epoch: NDArray[np.uint32] | Epoch, due_ms: NDArray[Any]
 ) -> tuple[int, bytes]:
     """As `_pack_many`, for `_FEW` messages at most."""
     count = len(units)
@@ -129,7 +130,7 @@ def _pack_few(
 
 
 def _pack_many(
-    units: NDArray[Any], epoch: NDArray[Any] | int, due_ms: NDArray[Any]
+    units: NDArray[Any], epoch: NDArray[np.uint32] | Epoch, due_ms: NDArray[Any]
 ) -> tuple[int, bytes]:
     """(bytes of all blobs, the columns with their padding)."""
     count = len(units)

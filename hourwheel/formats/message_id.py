@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Epoch
 
 ID_DTYPE: Final = np.dtype(
     [("shard", ">u4"), ("epoch", ">u4"), ("sequence", ">u8"), ("due_ms", ">u8")]
@@ -35,7 +35,7 @@ class MessageId(NamedTuple):
     """A message id taken apart."""
 
     shard: int
-    epoch: int
+    epoch: Epoch
     sequence: int
     due_ms: int
 
@@ -51,7 +51,7 @@ def parse(text: str) -> MessageId:
         InvalidMessageId: not such an id.
     """
     row = parse_many([text])[0]
-    return MessageId(*(int(part) for part in row))
+    return MessageId(*row.tolist())
 
 
 def parse_many(texts: Seq[str]) -> NDArray[Any]:

@@ -31,6 +31,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.types import Epoch, GroupId, TopicQueue
 
 VERSION: Final = 1
 RECEIPT_BYTES: Final = 45
@@ -54,9 +55,9 @@ class Receipt:
     """A receipt taken apart; `str()` gives the printable form."""
 
     cluster: int
-    epoch: int
-    group_id: int
-    topic_queue: int
+    epoch: Epoch
+    group_id: GroupId
+    topic_queue: TopicQueue
     lease_id: int
     first_position: int
     index: int

@@ -64,6 +64,7 @@ from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.batch_columns import blobs_of, pad8, requested_by, wide_column
 from hourwheel.formats.dedup_key import DedupColumns, DedupKey, pack_dedup_keys
+from hourwheel.types import NO_EPOCH, Epoch
 
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
 VERSION: Final = 1
@@ -215,7 +216,7 @@ class Header(NamedTuple):
     base_sequence: int
     store_ms: int
     flushed_end_offset: int
-    epoch: int
+    epoch: Epoch
     stamped_bytes: int
     column_bytes: int
     blob_bytes: int
@@ -234,7 +235,7 @@ class Stamp(NamedTuple):
     base_sequence: int
     store_ms: int
     flushed_end_offset: int
-    epoch: int
+    epoch: Epoch
 
 
 def unpack_header(buffer: Buffer, at: int = 0) -> Header:
@@ -554,7 +555,7 @@ def _assemble(
         flags,
         total,
         count,
-        *(0, 0, 0, 0, 0),
+        *(0, 0, 0, 0, NO_EPOCH),
         len(stamped),
         len(columns),
         len(blobs),

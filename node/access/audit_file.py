@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.types import NodeId
 from node.access.audit import AuditEvent, log_event
 from node.telemetry import logs
 
@@ -34,7 +35,7 @@ _log = logs.get(__name__)
 class AuditFile:
     """`write` takes an event, `close` ends it."""
 
-    def __init__(self, path: str, node_id: str, queue_max: int = QUEUE_MAX) -> None:
+    def __init__(self, path: str, node_id: NodeId, queue_max: int = QUEUE_MAX) -> None:
         """Open it, and begin to write.
 
         Args:

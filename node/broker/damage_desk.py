@@ -7,7 +7,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import topic_of
+from hourwheel.types import NO_GROUP, NO_TOPIC, Epoch, GroupId, TopicId, topic_of
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.delivery.damaged import DamagedBytes, DamagedEntry
 from node.repair.damage_control import DamageControl
@@ -50,11 +50,11 @@ class DamageDesk:
         gone = await control.discard([one for _, one in chosen])
         return [infos[one.serial] for one in gone], len(control.listed(*requested))
 
-    def _ids(self, group: str, topic: str) -> tuple[int, int]:
+    def _ids(self, group: str, topic: str) -> tuple[GroupId, TopicId]:
         """Numbers of a group and a topic; 0 where none is named. Raises UnknownGroup, -Topic."""
         catalog = self._shard.views.catalog
-        group_id = int(catalog.get_group(group).group_id) if group else 0
-        return group_id, int(catalog.get_topic(topic).topic_id) if topic else 0
+        group_id = catalog.get_group(group).group_id if group else NO_GROUP
+        return group_id, catalog.get_topic(topic).topic_id if topic else NO_TOPIC
 
     def _serial_of(self, token: bytes) -> int:
         if not token:
@@ -72,7 +72,7 @@ class DamageDesk:
         """With the due time that was asked for: a retry's unit has a later one."""
         views, sequence = self._shard.views, entry.unit["sequence"]
         due_ms, _ = views.sequences.read_many(sequence)
-        epoch = int(views.epochs_of(sequence)[0])
+        epoch = Epoch(int(views.epochs_of(sequence)[0]))
         return MessageId(self._shard.shard_id, epoch, int(sequence[0]), int(due_ms[0]))
 
     def _infos(self, found: Iterable[tuple[DamagedBytes, DamagedEntry]]) -> list[DamagedInfo]:
@@ -80,7 +80,7 @@ class DamageDesk:
         infos = []
         for at, one in found:
             group = catalog.find_group_by_id(one.group_queue.group_id)
-            origin = catalog.find_topic_by_id(int(one.unit["origin_topic"][0]))
+            origin = catalog.find_topic_by_id(TopicId(int(one.unit["origin_topic"][0])))
             stands_in = catalog.find_topic_by_id(topic_of(one.group_queue.topic_queue))
             message_id = self._id_of(one)
             infos.append(

@@ -23,6 +23,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import NO_EPOCH, TopicQueue
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit, Replication
 from node.broker.job_runner import Background
@@ -270,7 +271,7 @@ class Engine:
         service = self.service
         return service if service is not None and service.may_act else None
 
-    def _on_applied(self, queues: set[int], answered_count: int) -> None:
+    def _on_applied(self, queues: set[TopicQueue], answered_count: int) -> None:
         """Records were applied; these queues got entries, and callers will be answered.
 
         Where there is nothing to deliver and few callers are answered, they go first: what else a
@@ -289,14 +290,14 @@ class Engine:
         self._turn_soon = None
         self._turn_on_applied(())
 
-    def _turn_on_applied(self, queues: Iterable[int]) -> None:
+    def _turn_on_applied(self, queues: Iterable[TopicQueue]) -> None:
         self.turn(queues)
         self.background.start_if_due()
 
     def _on_timer(self) -> None:
         self.turn(())
 
-    def turn(self, touched: Iterable[int]) -> None:
+    def turn(self, touched: Iterable[TopicQueue]) -> None:
         """All that time and new records ask for, by one reading of the clock.
 
         Serve polls, end leases, dispatch what is due, set the next alarm. While this node may
@@ -566,7 +567,7 @@ class Engine:
 
     def status(self) -> broker.ShardStatusData:
         """See EnginePort."""
-        epoch = 0 if self.service is None else self.service.mastership.epoch
+        epoch = NO_EPOCH if self.service is None else self.service.mastership.epoch
         return shard_status(
             self.shard, epoch, self.background.maintenance, self.guard, self.now_ms()
         )

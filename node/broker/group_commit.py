@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.types import TopicQueue
 from node.broker.disk_guard import DiskGuard
 from node.broker.small_calls import SmallCalls
 from node.replica.mastership import Mastership
@@ -170,7 +171,7 @@ class GroupCommit:
         replication: Replication,
         *,
         now_ms: Callable[[], int],
-        on_applied: Callable[[set[int], int], None],
+        on_applied: Callable[[set[TopicQueue], int], None],
     ) -> None:
         """`on_applied` is called after each slice of apply.
 

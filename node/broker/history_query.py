@@ -20,7 +20,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import TopicId, topic_of
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.history import HistoryPage, MessageEvent
@@ -84,7 +84,7 @@ class HistoryQuery:
         for batch in find_publish(self._shard, of.sequence):
             if batch is not None:
                 at = of.sequence - batch.header.base_sequence
-                number = int(batch.topic_queue[at]) >> QUEUE_BITS
+                number = topic_of(int(batch.topic_queue[at]))
                 found = self._topic_name(number)
                 is_it = (batch.header.epoch, int(batch.due_ms[at])) == (of.epoch, of.due_ms)
                 if not is_it or (topic and topic != found):
@@ -135,7 +135,7 @@ class HistoryQuery:
             event.priority,
         )
 
-    def _topic_name(self, topic_id: int) -> str:
+    def _topic_name(self, topic_id: TopicId) -> str:
         topic = self._shard.views.catalog.find_topic_by_id(topic_id)
         return "" if topic is None else topic.name
 
@@ -171,9 +171,9 @@ class HistoryQuery:
             return [[next(rows) for _ in range(width)] for _ in range(count)]
 
         return Trail(
-            *(of.sequence, due_ms, store_ms, topic_id, offset, bool(is_complete)),
-            [Place(*row) for row in take(place_count, len(Place._fields))],
-            [Waiting(*row) for row in take(waiting_count, len(Waiting._fields))],
+            *(of.sequence, due_ms, store_ms, TopicId(topic_id), offset, bool(is_complete)),
+            [Place._make(row) for row in take(place_count, len(Place._fields))],
+            [Waiting._make(row) for row in take(waiting_count, len(Waiting._fields))],
             {(row[0], row[1], row[2]) for row in take(seen_count, 3)},
             {(row[0], row[1], row[2]): row[3] for row in take(failure_count, 4)},
             name,

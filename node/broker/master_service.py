@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import TopicQueue
 from node.broker.damage_desk import DamageDesk
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
@@ -213,7 +214,7 @@ class MasterService:
 
     # -- turns ------------------------------------------------------------------------------------
 
-    def turn(self, touched: Iterable[int], now_ms: int) -> None:
+    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> None:
         """All that time and new records ask for: see `Engine.turn`."""
         mastership, shard = self.mastership, self._shard
         is_appended = self.receive_service.turn(touched, now_ms)

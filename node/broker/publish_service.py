@@ -12,7 +12,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.batch_columns import Requested, requested_by
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
-from hourwheel.types import DUE_MS_MAX, QUEUE_BITS
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, TopicId
 from node.broker import dedup_answers
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
@@ -320,7 +320,7 @@ def check_instants(due_ms: list[int], now_ms: int, horizon_ms: int) -> None:
 
 
 def choose_queues(
-    topic_id: int, queue_count: int, key_hashes: NDArray[np.uint64], first_sequence: int
+    topic_id: TopicId, queue_count: int, key_hashes: NDArray[np.uint64], first_sequence: int
 ) -> NDArray[np.uint32]:
     """uint32[n]: topic_queue of each message: by its key, else in turn."""
     count = len(key_hashes)
@@ -345,7 +345,9 @@ def queues_of_many(
     return found + (chosen % np.repeat(np.array(widths, np.uint64), counts)).astype(np.uint32)
 
 
-def queues_of_few(topic_id: int, queue_count: int, key_hashes: list[int], turn: int) -> list[int]:
+def queues_of_few(
+    topic_id: TopicId, queue_count: int, key_hashes: list[int], turn: int
+) -> list[int]:
     """topic_queue of each of a few messages: `choose_queues` without numpy."""
     base = topic_id << QUEUE_BITS
     if queue_count == 1:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.formats.record_batch import RESCHEDULE_ROW
 from hourwheel.outcomes import RescheduleOutcome
+from hourwheel.types import ShardId
 from node.broker.keys.service import I64, U64, KeyCall, KeyService
 from node.broker.publish_service import PublishService, check_horizon
 from node.broker.small_calls import RESCHEDULES_MAX
@@ -136,7 +137,7 @@ def check_room(views: Views, count: int) -> None:
         )
 
 
-def _rows(ids: NDArray[Any], due_ms: I64, shard_id: int) -> NDArray[Any]:
+def _rows(ids: NDArray[Any], due_ms: I64, shard_id: ShardId) -> NDArray[Any]:
     """array[n] of RESCHEDULE_ROW; the epoch of another shard's ids is 0."""
     rows = np.zeros(len(ids), RESCHEDULE_ROW)
     rows["due_ms"], rows["sequence"], rows["new_due_ms"] = ids["due_ms"], ids["sequence"], due_ms

@@ -7,7 +7,7 @@ import numpy as np
 from hourwheel.errors import DiskFull
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import MessageState
-from hourwheel.types import SEQUENCE_MAX, Key
+from hourwheel.types import SEQUENCE_MAX, Epoch, Key
 from node.broker.disk_guard import DiskGuard
 from node.contracts.broker import ShardStatusData
 from node.contracts.history import MessageInfo
@@ -20,7 +20,7 @@ _COUNT_MAX: Final = 1 << 40
 
 
 def shard_status(
-    shard: Shard, epoch: int, maintenance: Maintenance, guard: DiskGuard, now_ms: int
+    shard: Shard, epoch: Epoch, maintenance: Maintenance, guard: DiskGuard, now_ms: int
 ) -> ShardStatusData:
     """The state of a shard at this moment; `epoch`: of this node's mastership, 0 for none."""
     views, log = shard.views, shard.log

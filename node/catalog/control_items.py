@@ -11,7 +11,7 @@ from typing import Final
 
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.state_pb2 import GroupConfig, TopicConfig
-from hourwheel.types import GroupId, ShardId, TopicId
+from hourwheel.types import Epoch, GroupId, ShardId, TopicId
 from replication.control_state.state import ControlState, NamedObject
 from storage.views.catalog import Catalog
 from storage.views.catalog_items import Group, Topic
@@ -57,7 +57,7 @@ def group_of(kept: NamedObject, letters: TopicId) -> Group:
 
 
 def import_commands(
-    catalog: Catalog, shard: ShardId, epoch: int, log_end: int
+    catalog: Catalog, shard: ShardId, epoch: Epoch, log_end: int
 ) -> list[wire.ImportCatalogCommand]:
     """What makes the control state begin with what a log has; `log_end` is above its versions."""
     first = wire.ImportCatalogCommand(
@@ -120,11 +120,11 @@ def missing_of(state: ControlState, catalog: Catalog) -> Missing:
     numbers = {one.object_id for one in state.groups.values()}
     missing.gone_groups += [one.group_id for one in catalog.groups() if one.group_id not in numbers]
     for kept in state.topics.values():
-        known = catalog.find_topic_by_id(kept.object_id)
+        known = catalog.find_topic_by_id(TopicId(kept.object_id))
         if known is None or known.version != kept.version:
             missing.topics.append(kept)
     for kept in state.groups.values():
-        group = catalog.find_group_by_id(kept.object_id)
+        group = catalog.find_group_by_id(GroupId(kept.object_id))
         if group is None or group.version != kept.version:
             missing.groups.append(kept)
     return _sorted(missing)

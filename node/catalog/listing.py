@@ -8,7 +8,7 @@ order of names, so that what is made or deleted meanwhile moves nothing else.
 from typing import Final
 
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import QUEUE_COUNT_MAX
+from hourwheel.types import NO_TOPIC, QUEUE_COUNT_MAX
 from node.catalog.positions import held_ids
 from node.contracts.broker import (
     GroupInfo,
@@ -150,7 +150,7 @@ class Listing:
 
     def lags(self, after: LagPlace | None) -> LagsPart:
         """See EnginePort."""
-        name, topic_id = ("", 0) if after is None else after
+        name, topic_id = ("", NO_TOPIC) if after is None else after
         group = self._catalog.find_group(name) if topic_id else None
         found, work = list[tuple[str, GroupLagInfo]](), 0
         while work < LAG_QUEUES_AT_ONCE:
@@ -158,7 +158,7 @@ class Listing:
                 behind = self._catalog.groups_after(name, 1)
                 if not behind:
                     return LagsPart(found, None)
-                (group,), topic_id = behind, 0
+                (group,), topic_id = behind, NO_TOPIC
                 name = group.name
             work += 1
             for one in self._catalog.subscriptions_of(group.group_id, topic_id, LAG_QUEUES_AT_ONCE):
@@ -168,7 +168,7 @@ class Listing:
                 found.append((name, self._lag(one)))
                 topic_id = one.topic_id
             else:
-                group, topic_id = None, 0
+                group, topic_id = None, NO_TOPIC
         return LagsPart(found, LagPlace(name, topic_id))
 
     def _queue_count(self, subscription: Subscription) -> int:

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from hourwheel.errors import HourwheelError, Internal
-from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key, topic_of
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, GroupId, Key, TopicQueue, topic_of
 from node.catalog.changes import DefaultsConfig
 from node.catalog.name_uses import Use
 from node.catalog.quiet_queues import QuietQueues
@@ -81,7 +81,7 @@ class NameExpiry:
         """Topic -> latest due time of what a round found pending: not to be looked for before."""
         self._task: asyncio.Task[None] | None = None
 
-    def _retention_of(self, topic_queue: int) -> int:
+    def _retention_of(self, topic_queue: TopicQueue) -> int:
         own = self._shard.views.catalog.retentions_ms
         return own.get(topic_of(topic_queue), self._retention_ms)
 
@@ -90,7 +90,7 @@ class NameExpiry:
         if self._task is not None:
             self._task.cancel()
 
-    def using(self, group_id: int, now_ms: Callable[[], int]) -> Use:
+    def using(self, group_id: GroupId, now_ms: Callable[[], int]) -> Use:
         """A call that names this group."""
         return self._groups.using(group_id, now_ms)
 

@@ -24,7 +24,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.internal.v1 import control_pb2 as wire
-from hourwheel.types import GroupId, ShardId
+from hourwheel.types import NO_EPOCH, Epoch, GroupId, ShardId
 from node.catalog import control_items
 from node.catalog.command_batches import CommandBatches
 from node.catalog.control_items import Missing, missing_between, missing_of
@@ -237,10 +237,10 @@ class CatalogOwner:
         _log.info("catalog_imported", pieces=len(commands), epoch=self._serving.mastership.epoch)
 
     @property
-    def _epoch(self) -> int:
+    def _epoch(self) -> Epoch:
         """Of this mastership, as the control state knows it."""
         is_alone = self._control is not None and self._control.is_alone
-        return 0 if is_alone else self._serving.mastership.epoch
+        return NO_EPOCH if is_alone else self._serving.mastership.epoch
 
     def _adopt(self) -> None:
         state = errors.required(self._state, "there is a state to adopt")

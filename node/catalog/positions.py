@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import TopicQueue, topic_of
+from hourwheel.types import GroupId, TopicQueue, topic_of
 from node.catalog.serving import ServingConsumers
 from node.contracts.group_positions import SkippedInfo, UnblockAction, Unblocking
 from node.delivery.resolve_rows import dead_rows, freed_rows, skipped_rows
@@ -26,7 +26,7 @@ from node.shard.views import REDRIVE_LEVEL
 _ROW_COUNT_MAX: Final = (1 << 32) - 1
 
 
-async def find_positions(shard: Shard, queues: Sequence[int], from_ms: int) -> list[int]:
+async def find_positions(shard: Shard, queues: Sequence[TopicQueue], from_ms: int) -> list[int]:
     """Of each queue, where the first entry stands that is released at `from_ms` or later."""
     found: list[int] = []
     for number in queues:
@@ -39,7 +39,7 @@ async def find_positions(shard: Shard, queues: Sequence[int], from_ms: int) -> l
 
 
 def rows_before(
-    shard: Shard, group_id: int, queues: Sequence[int], positions: Sequence[int]
+    shard: Shard, group_id: GroupId, queues: Sequence[TopicQueue], positions: Sequence[int]
 ) -> NDArray[np.void]:
     """Rows that skip what stands before a position of each queue and is not resolved."""
     rows = []
@@ -142,7 +142,7 @@ class Skipper:
             return 0
         return sum(await self._serving.propose_resolve(join_rows(rows)))
 
-    def _check_positions(self, own: Sequence[int], positions: Sequence[int]) -> None:
+    def _check_positions(self, own: Sequence[TopicQueue], positions: Sequence[int]) -> None:
         if len(positions) != len(own):
             raise errors.InvalidArgument(
                 f"the topic has {len(own)} queues, and {len(positions)} positions are given",

@@ -7,6 +7,7 @@ has not moved for so long, while this master looked on. So no file is read.
 
 from collections.abc import Callable
 
+from hourwheel.types import TopicQueue
 from storage.queues.consume_queues import ConsumeQueues
 
 
@@ -17,15 +18,15 @@ class QuietQueues:
     topics that are gone are forgotten. A new master counts from its own beginning.
     """
 
-    def __init__(self, queues: ConsumeQueues, retention_ms: Callable[[int], int]) -> None:
+    def __init__(self, queues: ConsumeQueues, retention_ms: Callable[[TopicQueue], int]) -> None:
         """Nothing is known yet of `queues`; `retention_ms` tells that of one."""
         self._queues, self._retention_ms = queues, retention_ms
-        self._known: dict[int, tuple[int, int]] = {}
+        self._known: dict[TopicQueue, tuple[int, int]] = {}
         """Queue -> (its end, when that was seen first)."""
-        self._known_next: dict[int, tuple[int, int]] = {}
+        self._known_next: dict[TopicQueue, tuple[int, int]] = {}
         """The same without those that nobody asks for any more."""
 
-    def is_over(self, topic_queue: int, now_ms: int) -> bool:
+    def is_over(self, topic_queue: TopicQueue, now_ms: int) -> bool:
         """Whether nothing in it is retained: it is empty, or all of it is older than that."""
         start, end = self._queues.bounds(topic_queue)
         if start == end:

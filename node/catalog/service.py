@@ -310,7 +310,7 @@ class CatalogService:
                 await self._owner.put_topic(changed, found)
             return self.listing.topic_info(self._catalog.get_topic(name))
 
-    async def expire_topic(self, topic_id: int, is_unused: Callable[[Topic], bool]) -> bool:
+    async def expire_topic(self, topic_id: TopicId, is_unused: Callable[[Topic], bool]) -> bool:
         """Delete a topic if it `is_unused` when the call has the lock. Returns whether it did.
 
         A publish to it waits from now on (`settle_topic`) and makes it anew; a receive waits, too.
@@ -558,7 +558,7 @@ class CatalogService:
             await self._owner.delete_group(group)
             await self._delete_letters(group)
 
-    async def expire_group(self, group_id: int, is_unused: Callable[[Group], bool]) -> bool:
+    async def expire_group(self, group_id: GroupId, is_unused: Callable[[Group], bool]) -> bool:
         """Delete a group if it `is_unused` when the call has the lock. Returns whether it did.
 
         A receive waits from now on, and makes the group anew.

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.types import GroupId, TopicId
 from storage.views.catalog import Catalog
 from storage.views.catalog_items import Group, Subscription
 
@@ -25,7 +26,7 @@ def stored(canonical: FilterExpression | None) -> FilterExpression | None:
 
 
 def find_mismatch(
-    catalog: Catalog, group_id: int, topic_id: int, requested: FilterExpression
+    catalog: Catalog, group_id: GroupId, topic_id: TopicId, requested: FilterExpression
 ) -> errors.SubscriptionMismatch | None:
     """Why a caller that names this filter is not served; None: the subscription has the same one.
 

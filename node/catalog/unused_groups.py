@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Final
 
-from hourwheel.types import topic_of, topic_queue
+from hourwheel.types import GroupId, TopicQueue, topic_of, topic_queue
 from node.catalog.name_uses import NameUses, Use
 from node.catalog.quiet_queues import QuietQueues
 from node.catalog.service import CatalogService
@@ -60,7 +60,7 @@ class UnusedGroups:
         self._uses = NameUses()
         self._uses.begin(now_ms)
 
-    def using(self, group_id: int, now_ms: Callable[[], int]) -> Use:
+    def using(self, group_id: GroupId, now_ms: Callable[[], int]) -> Use:
         """A call that names this group."""
         return self._uses.using(group_id, now_ms)
 
@@ -140,7 +140,7 @@ class UnusedGroups:
             and all(are_over)
         )
 
-    def _is_over(self, group_id: int, queue: int, now_ms: int) -> bool:
+    def _is_over(self, group_id: GroupId, queue: TopicQueue, now_ms: int) -> bool:
         """Whether a group is done with a queue of its retries, or that has long been quiet."""
         start, end = self._shard.views.queues.bounds(queue)
         window = self._shard.views.acks.find(group_id, queue)

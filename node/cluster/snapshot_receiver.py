@@ -13,7 +13,7 @@ import grpc
 
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
-from hourwheel.types import NodeId
+from hourwheel.types import Epoch, NodeId
 from node.cluster.snapshot_sender import SnapshotSender
 from node.shard.checkpoint import ShardPlace
 from node.shard.snapshot_files import Marker
@@ -34,7 +34,7 @@ async def receive_snapshot(
     call: Any,
     place: ShardPlace,
     *,
-    epoch: int,
+    epoch: Epoch,
     replaced_end_offset: int,
     silence_s: float = _SILENCE_S,
 ) -> Marker:
@@ -162,7 +162,7 @@ class SnapshotReceiver:
         self.is_complete = False
         """There is one, waiting to be installed."""
 
-    def need(self, master: NodeId, epoch: int) -> None:
+    def need(self, master: NodeId, epoch: Epoch) -> None:
         """The master of that epoch says that this node needs a snapshot."""
         is_early = self._now_s() < self._not_before_s
         if self._task is None and not self.is_complete and not is_early:
@@ -170,7 +170,7 @@ class SnapshotReceiver:
             self._task = self._loop.create_task(self._take(master, epoch))
             self._task.add_done_callback(self._on_task_end)
 
-    async def _take(self, master: NodeId, epoch: int) -> None:
+    async def _take(self, master: NodeId, epoch: Epoch) -> None:
         place = self._place
         identity = place.identity
         request = FetchSnapshotRequest(

@@ -21,6 +21,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchSnapshotResponse,
     SnapshotEnd,
 )
+from hourwheel.types import Epoch
 from node.contracts import grpc_status
 from node.shard.checkpoint import ShardPlace
 from node.shard.shard import Shard
@@ -47,7 +48,7 @@ class SnapshotSender:
         shard: Shard,
         epochs: EpochFile,
         *,
-        epoch: Callable[[], int],
+        epoch: Callable[[], Epoch],
         may_send: Callable[[], bool],
         stats: EpochStats | None = None,
         count_max: int = 2,
@@ -142,11 +143,11 @@ class SnapshotSender:
         identity = self._place.identity
         if request.cluster_id != identity.cluster_id or request.shard != identity.shard:
             raise errors.PeerRefused("a snapshot for another cluster or shard")
-        self._check_master(request.epoch)
+        self._check_master(Epoch(request.epoch))
         if len(self._numbers) >= self._count_max:
             raise errors.Overloaded("other snapshots are being sent")
 
-    def _check_master(self, epoch: int) -> None:
+    def _check_master(self, epoch: Epoch) -> None:
         if epoch != self._epoch() or not self._may_send():
             raise errors.NotMaster("this node is not the master in that epoch", epoch=self._epoch())
 

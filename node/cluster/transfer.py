@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from hourwheel import errors
-from hourwheel.types import NodeId
+from hourwheel.types import Epoch, NodeId
 from node.cluster.members import MemberAdministration
 from node.cluster.view import ActingMember, ClusterView
 from node.contracts.cluster import ClusterStatusData, MembersData, check_shard
@@ -114,7 +114,7 @@ class ServedCluster:
             return f"node {to} did not take {late}: its log or its disk keeps it from leading"
         return f"node {to} did not take {late}"
 
-    async def _wait_for_successor(self, me: NodeId, epoch: int) -> tuple[NodeId, int] | None:
+    async def _wait_for_successor(self, me: NodeId, epoch: Epoch) -> tuple[NodeId, int] | None:
         """The next master and its epoch; None: there is none in time."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s

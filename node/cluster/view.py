@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Final, Protocol
 
 from hourwheel.internal.v1.control_link_pb2 import NodeReport
-from hourwheel.types import NO_NODE, NodeId
+from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId, ShardId
 from hourwheel.v1 import status_pb2
 from node.config.checks import NodeAddresses
 from node.contracts.cluster import (
@@ -99,7 +99,7 @@ class ClusterView:
         """The cluster's nodes; before it says who they are, as configured."""
         return sorted(state.membership.members or self.nodes)
 
-    def is_serving(self, node: NodeId, epoch: int) -> bool:
+    def is_serving(self, node: NodeId, epoch: Epoch) -> bool:
         """Whether another node says that it acts as master, in this epoch or a later one."""
         report = self.control.reports.get(node)
         return report is not None and any(
@@ -124,7 +124,7 @@ class ClusterView:
             known,
             is_alive=is_alive,
             is_ready=is_alive and shard is not None and shard.is_ready,
-            epoch=0 if shard is None else shard.epoch,
+            epoch=NO_EPOCH if shard is None else Epoch(shard.epoch),
             log_end_offset=0 if shard is None else shard.log_end,
             heard_ms_ago=int(ago_ms),
             is_heard=True,
@@ -157,7 +157,7 @@ class ClusterView:
     # -- the shard --------------------------------------------------------------------------------
 
     @property
-    def _shard_id(self) -> int:
+    def _shard_id(self) -> ShardId:
         return self.member.replica.shard.shard_id
 
     def _mastership(self, monotonic_ms: float) -> MastershipData:

@@ -16,6 +16,7 @@ from hourwheel.client.producer import AsyncProducer
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.transport.access import PLAIN, Access
 from hourwheel.transport.channel import Channel
+from hourwheel.types import NodeId
 from node.console import fields
 from node.console.operations import Operations, Query
 from node.console.views import Views
@@ -37,7 +38,7 @@ Handler: TypeAlias = Callable[[Given], Awaitable[dict[str, Any]]]
 class Home:
     """The node behind the console."""
 
-    node_id: str
+    node_id: NodeId
     address: str
     """Where its API is reached from here, host:port."""
     changes_allowed: bool

@@ -8,6 +8,7 @@ from typing import Final
 
 from hourwheel.clock import Clock
 from hourwheel.transport.access import PLAIN, Access
+from hourwheel.types import NodeId
 from node.config.checks import is_loopback, split_address
 from node.config.model import ConsoleSection
 from node.console.api import Api, Home
@@ -41,7 +42,7 @@ class Console:
     def __init__(
         self,
         config: ConsoleSection,
-        node_id: str,
+        node_id: NodeId,
         address: str,
         clock: Clock,
         *,

@@ -23,6 +23,7 @@ from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import MessageState
 from hourwheel.transport.access import PLAIN, Access
+from hourwheel.types import NodeId
 from node.console.history import History
 from node.console.recent import Recent
 from node.console.snapshot import snapshot
@@ -59,7 +60,7 @@ class Views:
 
     def __init__(
         self,
-        node_id: str,
+        node_id: NodeId,
         own_address: str,
         admin: AsyncAdmin,
         *,

@@ -18,7 +18,7 @@ from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import GroupId
+from hourwheel.types import GroupId, TopicQueue
 from node.catalog.serving import ServingConsumers
 from node.consumers.rejections import REMEMBERED_MAX, Rejections
 from node.contracts.broker import Selection
@@ -43,7 +43,7 @@ class AckService:
     def __init__(
         self,
         serving: ServingConsumers,
-        reads: Callable[[Group, int], bool],
+        reads: Callable[[Group, TopicQueue], bool],
     ) -> None:
         """`reads`: as `find_positions`."""
         self._mastership, self._receiver = serving.mastership, serving.mastership.receiver

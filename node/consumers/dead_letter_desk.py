@@ -21,6 +21,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
+from hourwheel.types import TopicId, topic_queue
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
 from node.consumers.dead_letters import reason_of
@@ -156,8 +157,8 @@ class DeadLetterDesk:
         if query.filter is not None:
             await make_ready(query.filter, DEFAULT_SPEC)
         group: Group = catalog.get_group(query.group)
-        topic_id = int(catalog.get_topic(query.topic).topic_id) if query.topic else None
-        letters = group.dead_letter_topic_id << 8
+        topic_id = catalog.get_topic(query.topic).topic_id if query.topic else None
+        letters = topic_queue(group.dead_letter_topic_id, 0)
         low, high = self._shard.views.queues.bounds(letters) if letters else (0, 0)
         at, end = _parse(token, letters) if token else (low, high)
         at, end = max(at, low), min(end, high)
@@ -251,7 +252,7 @@ class DeadLetterDesk:
         catalog = self._shard.views.catalog
         for ordinal, message_id in enumerate(self._ids(found.units)):
             unit = found.units[ordinal]
-            topic = catalog.find_topic_by_id(int(unit["origin_topic"]))
+            topic = catalog.find_topic_by_id(TopicId(int(unit["origin_topic"])))
             attempts, meta_len = max(1, int(unit["attempt"])), int(unit["meta_len"])
             is_bad = bool(found.is_bad[ordinal])
             blob = b"" if is_bad else found.blobs[ordinal]
@@ -279,7 +280,7 @@ class _Walk:
     group: Group
     group_queue: GroupQueue
     query: DeadLetterQuery
-    topic_id: int | None
+    topic_id: TopicId | None
     """That they were published to; None: any."""
     wanted: BlockFilter
     share: LoopShare

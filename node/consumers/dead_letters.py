@@ -12,6 +12,7 @@ import numpy as np
 
 from hourwheel.formats.expiry_field import expires_field, expiry_of
 from hourwheel.outcomes import DeadLetterReason
+from hourwheel.types import TopicId, TopicQueue, topic_queue
 from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from node.shard.shard import Shard
 from node.shard.views import Views
@@ -104,7 +105,7 @@ class DeadLetterSearch:
     def _info(self, group: Group, unit: np.void) -> DeadLetterInfo:
         """The reason is not in the log: it follows from the group's settings, as far as it can."""
         views = self._shard.views
-        topic = views.catalog.find_topic_by_id(int(unit["origin_topic"]))
+        topic = views.catalog.find_topic_by_id(TopicId(int(unit["origin_topic"])))
         attempt = max(1, int(unit["attempt"]))
         return DeadLetterInfo(
             group.name,
@@ -130,6 +131,6 @@ def reason_of(views: Views, group: Group, unit: np.void, meta: bytes) -> DeadLet
     return DeadLetterReason.EXPIRED if has_expired else DeadLetterReason.UNKNOWN
 
 
-def _queue_of(group: Group) -> int:
+def _queue_of(group: Group) -> TopicQueue:
     """Dead-letter topics have one queue; 0 where the group has none."""
-    return group.dead_letter_topic_id << 8
+    return topic_queue(group.dead_letter_topic_id, 0)

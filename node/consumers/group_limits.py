@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from hourwheel.types import GroupId
 from node.consumers.waiters import Interest
 from node.delivery.leases import Leases
 from storage.views.catalog_items import Group
@@ -89,16 +90,16 @@ class GroupLimits:
     def __init__(
         self,
         leases: Leases,
-        find_group: Callable[[int], Group | None],
+        find_group: Callable[[GroupId], Group | None],
         is_waiting: Callable[[Interest], bool],
     ) -> None:
         """`find_group`: by number. `is_waiting`: whether an interest has polls that wait."""
         self._leases, self._find_group, self._is_waiting = leases, find_group, is_waiting
-        self._rates: dict[int, Rate] = {}
+        self._rates: dict[GroupId, Rate] = {}
         """Of groups with a rate that have polled."""
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[GroupId, _Line] = {}
         """Invariant: none of them is empty."""
-        self._alarms: list[tuple[int, int]] = []
+        self._alarms: list[tuple[int, GroupId]] = []
         """A heap of (ready_ms, group); stale ones as well."""
         self._granted: Interest | None = None
         """The interest whose turn it is."""
@@ -131,7 +132,7 @@ class GroupLimits:
             rate.per_second_max = group.per_second_max
         return rate
 
-    def take(self, group_id: int, count: int) -> None:
+    def take(self, group_id: GroupId, count: int) -> None:
         """A poll gets so many, of its allowance."""
         rate = self._rates.get(group_id)
         if rate is not None:
@@ -139,7 +140,7 @@ class GroupLimits:
 
     # -- lines ------------------------------------------------------------------------------------
 
-    def _has_line(self, group_id: int) -> bool:
+    def _has_line(self, group_id: GroupId) -> bool:
         """Whether others wait; those whose polls have given up are forgotten."""
         line = self._lines.get(group_id)
         if line is None:
@@ -166,12 +167,12 @@ class GroupLimits:
             line.ready_ms = ready_ms
             heapq.heappush(self._alarms, (ready_ms, group.group_id))
 
-    def forget_line(self, group_id: int) -> None:
+    def forget_line(self, group_id: GroupId) -> None:
         """Nobody waits any more."""
         self._lines.pop(group_id, None)
         self._leases.watched.discard(group_id)
 
-    def take_ready(self, now_ms: int) -> list[int]:
+    def take_ready(self, now_ms: int) -> list[GroupId]:
         """Groups with a line that may have an allowance again."""
         ready = [one for one in self._leases.freed if one in self._lines]
         self._leases.freed.clear()
@@ -181,7 +182,7 @@ class GroupLimits:
             ready.append(group_id)
         return ready
 
-    def granted(self, group_id: int) -> Iterator[Interest]:
+    def granted(self, group_id: GroupId) -> Iterator[Interest]:
         """The interests of a group's line, one after the other; ends with one that joins again.
 
         While an interest is looked at, it may take what there is.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
-from hourwheel.types import topic_of
+from hourwheel.types import TopicQueue, topic_of
 from node.catalog.serving import Serving
 from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.message_lease import Part
@@ -96,7 +96,7 @@ class Housekeeping:
                 given += [(group_queue, part) for part in parts]
         return self._resolve(given, join_rows(rows), now_ms) if given else None
 
-    def reads(self, group: Group, topic_queue: int) -> bool:
+    def reads(self, group: Group, topic_queue: TopicQueue) -> bool:
         """Whether a group is given messages of a queue."""
         catalog, topic_id = self._views.catalog, topic_of(topic_queue)
         retries = catalog.find_subscription_by_retry(topic_id)

@@ -14,7 +14,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.priorities import is_priority_queue
-from hourwheel.types import topic_of, topic_queue
+from hourwheel.types import TopicQueue, topic_of, topic_queue
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch
 from node.consumers.group_limits import GroupLimits
@@ -296,7 +296,7 @@ class Polls:
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:
         """Wait for new entries, from the turn on in which `receive` had nothing at `now_ms`."""
-        queues = [int(one) for one in self._receiver.queues_of(*interest)]
+        queues = self._receiver.queues_of(*interest)
         planned_ms = self._waiters.next_wakeup_ms()
         self._waiters.add(interest, queues, waiter, now_ms)
         if self._waiters.next_wakeup_ms() != planned_ms:
@@ -451,7 +451,7 @@ class Polls:
 
     # -- all of them ------------------------------------------------------------------------------
 
-    def turn(self, touched: Iterable[int], now_ms: int) -> None:
+    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> None:
         """Serve waiters of what has become visible up to `now_ms`, and of these queues."""
         self._receiver.work = 0
         due = self._receiver.ordered.take_due(now_ms)
@@ -464,7 +464,7 @@ class Polls:
                 if not self._postpone(interest):
                     self._waiters.wake_interest(interest, now_ms)
 
-    def _find_gate_ms(self, number: int, now_ms: int) -> int | None:
+    def _find_gate_ms(self, number: TopicQueue, now_ms: int) -> int | None:
         """When the first entry opens that is not visible at `now_ms` (see `Gates`)."""
         if self._views.catalog.find_topic_by_id(topic_of(number)) is None:
             return None  # deleted while polls waited
@@ -479,7 +479,7 @@ class Polls:
         )
         return min((at for at in times if at is not None), default=None)
 
-    def waited_queues(self) -> list[int]:
+    def waited_queues(self) -> list[TopicQueue]:
         """Queues with waiters."""
         return self._waiters.waited_queues()
 

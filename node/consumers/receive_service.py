@@ -6,14 +6,14 @@ Each call, and each callback, is a turn: it reads the clock here, once, and hand
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import GroupId, TopicId
+from hourwheel.types import GroupId, TopicId, TopicQueue
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
 from node.catalog.subscriptions import Subscribed
@@ -178,9 +178,8 @@ class ReceiveService:
             due_ms = shard.views.sequences.read_many(sequences)[0]
             units = copied(units)
             units["attempt"] = np.maximum(units["attempt"], 1)
-        epochs: Any = shard.views.find_epoch(low, high)
-        if epochs is None:
-            epochs = shard.views.epochs_of(sequences)
+        epoch = shard.views.find_epoch(low, high)
+        epochs = shard.views.epochs_of(sequences) if epoch is None else epoch
         return broker.Delivery(
             shard.shard_id,
             self._receiver.epoch,
@@ -199,7 +198,7 @@ class ReceiveService:
 
     # -- turns ------------------------------------------------------------------------------------
 
-    def turn(self, touched: Iterable[int], now_ms: int) -> bool:
+    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> bool:
         """Take a turn at `now_ms`. `touched`: queues that got entries.
 
         Serves the polls that wait, gives back what ended leases still hold, looks for what has
@@ -211,7 +210,7 @@ class ReceiveService:
             self._sweep.step(now_ms)
         return self.housekeeping.resolve_filtered(now_ms) or appended
 
-    def waited_queues(self) -> list[int]:
+    def waited_queues(self) -> list[TopicQueue]:
         """Queues with waiters."""
         return self._polls.waited_queues()
 

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+from hourwheel.types import GroupId
+
 REMEMBERED_MAX: Final = 4_096
 """Reasons, of `limits.NACK_REASON_BYTES_MAX` each."""
 
@@ -20,7 +22,7 @@ class Rejections:
         self._reasons: OrderedDict[tuple[int, int], str] = OrderedDict()
         self._count_max = count_max
 
-    def note(self, group_id: int, sequences: Iterable[int], reason: str) -> None:
+    def note(self, group_id: GroupId, sequences: Iterable[int], reason: str) -> None:
         """A group's consumer rejected these messages."""
         for sequence in sequences:
             self._reasons[group_id, sequence] = reason
@@ -28,11 +30,11 @@ class Rejections:
             if len(self._reasons) > self._count_max:
                 self._reasons.popitem(last=False)
 
-    def forget(self, group_id: int, sequences: Iterable[int]) -> None:
+    def forget(self, group_id: GroupId, sequences: Iterable[int]) -> None:
         """These are given to their group again."""
         for sequence in sequences:
             self._reasons.pop((group_id, sequence), None)
 
-    def find(self, group_id: int, sequence: int) -> str:
+    def find(self, group_id: GroupId, sequence: int) -> str:
         """The reason; empty: there was none, or nobody knows it any more."""
         return self._reasons.get((group_id, sequence), "")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import GroupId, TopicId
+from hourwheel.types import GroupId, TopicId, TopicQueue
 from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
@@ -32,18 +32,18 @@ class Gates:
     instant in `_opens_ms`, and stale ones.
     """
 
-    def __init__(self, find_gate_ms: Callable[[int, int], int | None]) -> None:
+    def __init__(self, find_gate_ms: Callable[[TopicQueue, int], int | None]) -> None:
         """`find_gate_ms(queue, now_ms)`: when the first entry opens that is not visible at now_ms.
 
         Not later than `now_ms` where it has not looked through all that is visible; None where
         nothing more stands in the queue.
         """
         self._find_gate_ms = find_gate_ms
-        self._watched: set[int] = set()
-        self._opens_ms: dict[int, int] = {}
-        self._heap: list[tuple[int, int]] = []
+        self._watched: set[TopicQueue] = set()
+        self._opens_ms: dict[TopicQueue, int] = {}
+        self._heap: list[tuple[int, TopicQueue]] = []
 
-    def watch(self, queue: int, now_ms: int) -> None:
+    def watch(self, queue: TopicQueue, now_ms: int) -> None:
         """A waiter that was served at `now_ms` waits for this queue.
 
         Where it has other waiters, what those were not served yet stays noted.
@@ -52,12 +52,12 @@ class Gates:
             self._watched.add(queue)
             self._note(queue, now_ms)
 
-    def unwatch(self, queue: int) -> None:
+    def unwatch(self, queue: TopicQueue) -> None:
         """The queue has no waiters any more."""
         self._watched.discard(queue)
         self._opens_ms.pop(queue, None)
 
-    def _note(self, queue: int, now_ms: int) -> None:
+    def _note(self, queue: TopicQueue, now_ms: int) -> None:
         gate_ms = self._find_gate_ms(queue, now_ms)
         if gate_ms is None:
             self._opens_ms.pop(queue, None)
@@ -65,7 +65,7 @@ class Gates:
             self._opens_ms[queue] = gate_ms
             heapq.heappush(self._heap, (gate_ms, queue))
 
-    def open(self, touched: Iterable[int], now_ms: int) -> set[int]:
+    def open(self, touched: Iterable[TopicQueue], now_ms: int) -> set[TopicQueue]:
         """The queues whose waiters to serve at `now_ms`: touched, or with entries that opened.
 
         The same instant sets the next alarm of each.
@@ -142,7 +142,7 @@ class Waiters:
         self,
         serve: Serve,
         postpone: Callable[[Interest], bool],
-        find_gate_ms: Callable[[int, int], int | None],
+        find_gate_ms: Callable[[TopicQueue, int], int | None],
     ) -> None:
         """`serve` leases messages for a waiter, if any are visible, or raises SubscriptionMismatch.
 
@@ -155,10 +155,12 @@ class Waiters:
         self._waiting: dict[Interest, deque[Waiter]] = {}
         self._left: dict[Interest, int] = {}
         """How many, from the first on, are still to be served since they were woken last."""
-        self._queues: dict[Interest, list[int]] = {}
-        self._interests_of: dict[int, set[Interest]] = {}
+        self._queues: dict[Interest, list[TopicQueue]] = {}
+        self._interests_of: dict[TopicQueue, set[Interest]] = {}
 
-    def add(self, interest: Interest, queues: list[int], waiter: Waiter, now_ms: int) -> None:
+    def add(
+        self, interest: Interest, queues: list[TopicQueue], waiter: Waiter, now_ms: int
+    ) -> None:
         """Wait, from the turn on in which `serve` had nothing at `now_ms`.
 
         `queues` are those that an answer may come from. A starved or limited waiter is served with
@@ -174,7 +176,7 @@ class Waiters:
                 self._gates.watch(queue, now_ms)
         self._waiting[interest].append(waiter)
 
-    def watch_also(self, queue: int, beside: int, now_ms: int) -> None:
+    def watch_also(self, queue: TopicQueue, beside: TopicQueue, now_ms: int) -> None:
         """Whoever waits for the queue `beside` waits for this one as well, from now on."""
         for interest in self._interests_of.get(beside, ()):
             if queue not in self._queues[interest]:
@@ -200,11 +202,11 @@ class Waiters:
                     del self._interests_of[queue]
                     self._gates.unwatch(queue)
 
-    def waited_queues(self) -> list[int]:
+    def waited_queues(self) -> list[TopicQueue]:
         """Queues with waiters."""
         return list(self._interests_of)
 
-    def turn(self, touched: Iterable[int], now_ms: int) -> None:
+    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> None:
         """Entries have become visible up to `now_ms`, and these queues were touched: serve.
 
         The only place that does: one instant serves the waiters and sets the next alarm.

@@ -22,6 +22,7 @@ from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicQueue
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.contracts.dead_letters import (
@@ -71,7 +72,7 @@ class PublishedBatchResult:
     """What became of a record batch."""
 
     shard: int
-    epoch: int
+    epoch: Epoch
     base_sequence: int
     count: int
     store_ms: int
@@ -129,10 +130,10 @@ class Delivery:
     """
 
     shard: int
-    epoch: int
+    epoch: Epoch
     """In which the lease is given."""
-    group_id: int
-    topic_queue: int
+    group_id: GroupId
+    topic_queue: TopicQueue
     """The queue that they stand in: of the topic itself, or of the group's retries."""
     lease_id: int
     first_position: int
@@ -140,7 +141,7 @@ class Delivery:
     """Structured array[n] of `UNIT`."""
     blobs: bytes
     """Meta and body of each message, one behind the other."""
-    message_epochs: NDArray[np.uint32] | int
+    message_epochs: NDArray[np.uint32] | Epoch
     """u32[n], or one for all: in which each message was first appended (its id has it)."""
     due_ms: NDArray[np.int64]
     """i64[n]: the due times that were asked for; `units` of retries have later ones."""
@@ -212,7 +213,7 @@ class ShardStatusData:
     """The state of the shard at one moment."""
 
     shard: int = 0
-    epoch: int = 0
+    epoch: Epoch = NO_EPOCH
     log_start_offset: int = 0
     log_end_offset: int = 0
     high_watermark: int = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from hourwheel import errors
-from hourwheel.types import NO_NODE, NodeId
+from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId
 from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
 
 _ALONE: Final = "this node is alone: it is no cluster that has members"
@@ -25,7 +25,7 @@ class NodeStatusData:
     is_alive: bool = False
     is_ready: bool = False
     version: str = ""
-    epoch: int = 0
+    epoch: Epoch = NO_EPOCH
     log_end_offset: int = 0
     heard_ms_ago: int = 0
     is_heard: bool = False
@@ -64,7 +64,7 @@ class MastershipData:
     """Who has the shard, and what the answering node is to it."""
 
     shard: int = 0
-    epoch: int = 0
+    epoch: Epoch = NO_EPOCH
     """0 for a node alone: the shard itself tells it."""
     master: NodeId = NO_NODE
     in_sync: tuple[NodeId, ...] = ()

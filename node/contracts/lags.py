@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hourwheel.formats.message_id import MessageId
+from hourwheel.types import TopicId
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class LagPlace(NamedTuple):
     """How far a walk through all lags has come."""
 
     group: str
-    topic_id: int
+    topic_id: TopicId
     """Of that group everything up to here was told; 0: all of it."""
 
 

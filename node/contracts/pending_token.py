@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key, TopicId
 
 VERSION: Final = 1
 _BODY: Final = Struct("<BB8sqQQ")
@@ -101,7 +101,7 @@ class TokenMaker:
     """Makes and reads the tokens of one listing or cancel."""
 
     def __init__(
-        self, cluster_id: bytes, purpose: Purpose, topic_id: int, query: PendingQuery | KeyQuery
+        self, cluster_id: bytes, purpose: Purpose, topic_id: TopicId, query: PendingQuery | KeyQuery
     ) -> None:
         """`topic_id`: a topic that was deleted and made again is another one.
 

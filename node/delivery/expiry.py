@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.batch_columns import expires_column
+from hourwheel.types import TopicId
 from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
 from node.delivery.message_lease import runs_of
@@ -42,7 +43,7 @@ class Expired:
         """What is passed over is noted in `leases` and `filtered_ranges`."""
         self._views, self._leases, self._filtered_ranges = views, leases, filtered_ranges
 
-    def may_have(self, topic_id: int) -> bool:
+    def may_have(self, topic_id: TopicId) -> bool:
         """Whether messages of a topic, or a group's retries of it, may expire."""
         return topic_id in self._views.expiring_topics
 

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Final
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, PassedOver
-from hourwheel.types import Position
+from hourwheel.types import GroupId, Position
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
@@ -182,7 +182,7 @@ class FilteredRanges:
                 at = window.first_unresolved(end)
         return at
 
-    def drop_group(self, group_id: int) -> None:
+    def drop_group(self, group_id: GroupId) -> None:
         """Forget a group's."""
         for group_queue in self._of_group.pop(group_id, ()):
             self._growing.pop(group_queue, None)

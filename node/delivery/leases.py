@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
-from hourwheel.types import Position, TopicId
+from hourwheel.types import Epoch, GroupId, Position, TopicId
 from node.delivery.message_lease import SPARSE_ID, Lease, Part, PollMark, Progress, runs_of
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckStates, AckWindow
@@ -46,9 +46,9 @@ class Leases:
         self._last_id = 0
         self._held: dict[int, int] = {}
         """Group -> messages that it holds. Invariant: the sum of `held_count` of its queues."""
-        self.watched: set[int] = set()
+        self.watched: set[GroupId] = set()
         """Groups of which somebody waits to hold fewer messages."""
-        self.freed: set[int] = set()
+        self.freed: set[GroupId] = set()
         """Those of them that do; whoever waits clears it."""
         self.is_cut = False
         """The last part that `take_ended` returned is the beginning of one; the rest comes next."""
@@ -351,7 +351,7 @@ class Leases:
         """The lease of this id while it lasts, or None."""
         return self._by_id.get(lease_id)
 
-    def find_former(self, epoch: int, lease_id: int) -> Lease | None:
+    def find_former(self, epoch: Epoch, lease_id: int) -> Lease | None:
         """A sparse lease that was granted in an earlier mastership and lasts, or None."""
         return self._former.get((epoch, lease_id))
 
@@ -402,7 +402,7 @@ class Leases:
         for lease_id, lease in self._by_id.items():
             self.recount(lease_id, acks.get(*lease.group_queue))
 
-    def held_count(self, group_id: int) -> int:
+    def held_count(self, group_id: GroupId) -> int:
         """How many messages a group holds; never fewer than are leased to it and not resolved.
 
         Of a group whose leases are recounted wherever that may go wrong; see `note_resolved`.
@@ -474,13 +474,13 @@ class Leases:
                 return [lease.with_messages(one) for one in lease.parts]
         return []
 
-    def has_any(self, group_id: int) -> bool:
+    def has_any(self, group_id: GroupId) -> bool:
         """Whether a group holds a lease."""
         return any(
             self._progress[group_queue].leases for group_queue in self._of_group.get(group_id, ())
         )
 
-    def drop_group(self, group_id: int) -> None:
+    def drop_group(self, group_id: GroupId) -> None:
         """Forget a group's leases."""
         for group_queue in self._of_group.pop(group_id, ()):
             for lease_id in list(self._progress[group_queue].leases):
@@ -537,7 +537,7 @@ class Leases:
 
     # -- transfer ---------------------------------------------------------------------------------
 
-    def table(self, epoch: int) -> LeaseTable:
+    def table(self, epoch: Epoch) -> LeaseTable:
         """All leases, for the next master of a planned transfer."""
         table = LeaseTable(epoch=epoch)
         for lease in self._by_id.values():

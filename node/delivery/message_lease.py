@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import HeldPart, HeldRange, PollAnswer, SparseLease
-from hourwheel.types import TopicId
+from hourwheel.types import Epoch, TopicId
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
@@ -232,7 +232,7 @@ class Lease:
             for part in self.parts
         ]
 
-    def to_wire(self, epoch: int) -> SparseLease:
+    def to_wire(self, epoch: Epoch) -> SparseLease:
         """For the next master, by that of `epoch`; only of sparse ones."""
         origin = self.origin if self.origin[0] else (epoch, self.lease_id)
         positions = np.empty(0, np.int64) if self.positions is None else self.positions

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import key_hash
-from hourwheel.types import Position
+from hourwheel.types import GroupId, Position, TopicQueue
 from hourwheel.v1.meta_pb2 import MessageMeta
 from node.delivery.filter_scan import Damage, FilterScanner, ScanFilter
 from node.delivery.filtered_ranges import FilteredRanges
@@ -120,7 +120,7 @@ class OrderedQueues:
         """Begin the lines of a queue anew when they are needed."""
         self._kept.pop(group_queue, None)
 
-    def drop_group(self, group_id: int) -> None:
+    def drop_group(self, group_id: GroupId) -> None:
         """Forget a group's."""
         for group_queue in [one for one in self._kept if one.group_id == group_id]:
             del self._kept[group_queue]
@@ -312,12 +312,12 @@ class OrderedQueues:
             heapq.heappop(self._alarms)
         return None
 
-    def take_due(self, now_ms: int) -> Iterator[int]:
+    def take_due(self, now_ms: int) -> Iterator[TopicQueue]:
         """Queues of which messages may be delivered again."""
         while (next_ms := self.next_ms()) is not None and next_ms <= now_ms:
             group_queue = heapq.heappop(self._alarms)[1]
             del self._alarm_of[group_queue]
-            yield int(group_queue.topic_queue)
+            yield group_queue.topic_queue
 
 
 def _keys(units: Units, blobs: bytes | memoryview) -> Iterator[int]:

@@ -12,7 +12,16 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.types import GroupId, TopicId, TopicQueue, queue_of, topic_of, topic_queue
+from hourwheel.types import (
+    NO_EPOCH,
+    Epoch,
+    GroupId,
+    TopicId,
+    TopicQueue,
+    queue_of,
+    topic_of,
+    topic_queue,
+)
 from node.delivery.cuts import blob_bytes, cut, good_run
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
 from node.delivery.expiry import Expired, without
@@ -72,7 +81,7 @@ class ReceiveLimits(NamedTuple):
 class Receiver:
     """Hands out messages. Holds the leases, and which queue is next for whom."""
 
-    def __init__(self, views: Views, bodies: Bodies, epoch: int = 0) -> None:
+    def __init__(self, views: Views, bodies: Bodies, epoch: Epoch = NO_EPOCH) -> None:
         """Read from `views` and `bodies`. `epoch`: in which the leases are given."""
         self._views, self._bodies, self.epoch = views, bodies, epoch
         self.leases = Leases()
@@ -129,7 +138,7 @@ class Receiver:
             return [own]
         levels: dict[int, list[TopicQueue]] = {}
         for number in (*retries, *others):
-            levels.setdefault(queue_of(number), []).append(TopicQueue(number))
+            levels.setdefault(queue_of(number), []).append(number)
         return [*(levels[one] for one in sorted(levels, reverse=True)), own]
 
     def has_undelivered(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> bool:
@@ -144,11 +153,11 @@ class Receiver:
             for number in self.queues_of(group_id, topic_id)
         )
 
-    def visible_end(self, number: int, now_ms: int) -> int:
+    def visible_end(self, number: TopicQueue, now_ms: int) -> int:
         """Behind the last entry of a queue that consumers may see."""
         return int(self._smoothing.visible_end(self._views.queues.get(number), now_ms))
 
-    def find_gate_ms(self, number: int, now_ms: int) -> int | None:
+    def find_gate_ms(self, number: TopicQueue, now_ms: int) -> int | None:
         """When the first entry of a queue opens that is not visible at `now_ms`, or None.
 
         Not later than `now_ms` where it was not looked through all that is visible.
@@ -530,7 +539,7 @@ class Receiver:
         return self._delivery(lease, units, blobs, now_ms)
 
     def _delivery(self, lease: Lease, units: Units, blobs: bytes, now_ms: int) -> Delivery:
-        topic = self._views.catalog.find_topic_by_id(int(units["origin_topic"][0]))
+        topic = self._views.catalog.find_topic_by_id(TopicId(int(units["origin_topic"][0])))
         return Delivery(lease, topic.name if topic else "", units, blobs, now_ms)
 
     def is_blocked(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> list[GroupQueue]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import TopicQueue
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
@@ -309,7 +310,7 @@ def find_positions(
     group: Group,
     one: Selection,
     *,
-    reads: Callable[[Group, int], bool],
+    reads: Callable[[Group, TopicQueue], bool],
 ) -> SelectedPositions:
     """The positions of a selection. `reads`: whether a group receives from a queue.
 

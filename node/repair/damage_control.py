@@ -18,7 +18,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.types import topic_of
+from hourwheel.types import NO_GROUP, NO_TOPIC, GroupId, TopicId, TopicQueue, topic_of
 from node.catalog.serving import Propose
 from node.contracts.broker import Failure
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
@@ -70,7 +70,7 @@ class DamageControl:
         stats: EngineStats,
         failure: Failure,
         *,
-        wake: Callable[[set[int]], None],
+        wake: Callable[[set[TopicQueue]], None],
         pace: Pace | None = None,
     ) -> None:
         """Nothing is damaged yet, and nothing is served: `serve` comes with a mastership.
@@ -284,7 +284,7 @@ class DamageControl:
 
     def _heal(self, healed: list[DamagedBytes]) -> None:
         """Offer these again to the groups that wait for them."""
-        queues: set[int] = set()
+        queues: set[TopicQueue] = set()
         for one in healed:
             for entry in self.damaged.take(one.place):
                 end = entry.position + 1
@@ -308,7 +308,7 @@ class DamageControl:
         """What is withheld and not known one by one is delivered, or found damaged, again."""
         if not self.damaged.overflowed or self.damaged.is_full:
             return
-        receiver, queues = self._receiver, set[int]()
+        receiver, queues = self._receiver, set[TopicQueue]()
         for group_queue in self.damaged.overflowed:
             known = set(self.damaged.positions(group_queue))
             for first, end in receiver.leases.withheld_ranges(group_queue):
@@ -372,7 +372,7 @@ class DamageControl:
     # -- an operator's word -----------------------------------------------------------------------
 
     def listed(
-        self, group_id: int = 0, topic_id: int = 0, after_serial: int = 0
+        self, group_id: GroupId = NO_GROUP, topic_id: TopicId = NO_TOPIC, after_serial: int = 0
     ) -> list[tuple[DamagedBytes, DamagedEntry]]:
         """What waits, of a group and published to a topic; 0: any."""
         return [

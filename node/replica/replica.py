@@ -478,7 +478,9 @@ class Replica:
             if mark.epoch not in known and (
                 self._epochs.latest is None or mark.epoch > self._epochs.latest.epoch
             ):
-                self._epochs.append(mark.epoch, mark.start_offset, log_start_offset=log_start)
+                self._epochs.append(
+                    Epoch(mark.epoch), mark.start_offset, log_start_offset=log_start
+                )
 
     def on_log(self, part: LogPart) -> None:
         """More of the master's log.
@@ -492,7 +494,7 @@ class Replica:
         latest = self._epochs.latest
         if latest is None or part.batch_epoch > latest.epoch:
             self._epochs.append(
-                part.batch_epoch, part.offset, log_start_offset=shard.log.start_offset
+                Epoch(part.batch_epoch), part.offset, log_start_offset=shard.log.start_offset
             )
         shard.append_copies(part.batches)
         self._commit(min(self.follower.high_watermark, shard.log.end_offset))

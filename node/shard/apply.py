@@ -19,7 +19,7 @@ from hourwheel.formats.batch_columns import expires_of
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, Key, topic_of
+from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, GroupId, Key, TopicQueue, topic_of
 from node.shard import pending_uniqueness
 from node.shard.deduplication import PublishResults, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
@@ -49,6 +49,9 @@ RESCHEDULED: Final = np.dtype([("outcome", "u1"), ("due_ms", "<i8")])
 ApplyResult: TypeAlias = PublishResults | NDArray[Any] | list[int] | Prepare | int | None
 """What became of a record, for its proposer: by kind, see the handlers. A CONFIG's is a bool."""
 
+ResolveRow: TypeAlias = tuple[GroupId, TopicQueue, int, int, int, int]
+"""(group, queue, first position, count, outcome, retry_due_ms): a row of RESOLVE as a tuple."""
+
 
 class Applier:
     """Applies batches to views, one by one.
@@ -60,12 +63,12 @@ class Applier:
     def __init__(self, views: Views) -> None:
         """Apply to `views`, from its applied offset on."""
         self.views = views
-        self.touched: set[int] = set()
+        self.touched: set[TopicQueue] = set()
         self.make_room: Callable[[], bool] | None = None
         """Asked where a view finds no room: gives up what was kept back; whether there was any."""
         self._begun: tuple[ApplyResult] | None = None
         """Of the batch that is applied but for what follows."""
-        self._waiting: deque[tuple[int, Units]] = deque()
+        self._waiting: deque[tuple[TopicQueue, Units]] = deque()
         """Entries, and their queues, that have found no room yet. In order: they have to be there
         before the next batch is looked at."""
         self._handlers: dict[Kind, Callable[[RecordBatch], ApplyResult]] = {
@@ -169,7 +172,7 @@ class Applier:
             views.counters.cancelled += len(sequences)
             views.counters.pending -= len(sequences)
 
-    def _append(self, topic_queue: int, units: Units) -> None:
+    def _append(self, topic_queue: TopicQueue, units: Units) -> None:
         """Append to a queue; where there is no room, later and in this order."""
         if not self._waiting:
             try:
@@ -220,14 +223,14 @@ class Applier:
         views = self.views
         views.cursor.count_release(units)
         queues = units["topic_queue"]
-        first = int(queues[0])
+        first = TopicQueue(int(queues[0]))
         if bool((queues == first).all()):
             self._append(first, units)
             return
         order = np.argsort(queues, kind="stable")
         units, queues = pick(units, order), queues[order]
         for low, high in equal_spans(queues):
-            self._append(int(queues[low]), units[low:high])
+            self._append(TopicQueue(int(queues[low])), units[low:high])
 
     # -- dispatch and cancel --------------------------------------------------------------------
 
@@ -337,7 +340,7 @@ class Applier:
         self._give_back(again)
         return resolved
 
-    def _resolve_row(self, row: tuple[int, int, int, int, int, int], again: Again) -> int:
+    def _resolve_row(self, row: ResolveRow, again: Again) -> int:
         """How many of its positions were unresolved; what it gives back waits in `again`."""
         group_id, topic_queue, first, count, outcome, retry_due_ms = row
         if not self._may_resolve(group_id, topic_queue, outcome):
@@ -416,7 +419,7 @@ class Applier:
             return
         self._retry(group_id, units, retry_due_ms, again.store_ms, dead=outcome in LETTERS)
 
-    def _may_resolve(self, group_id: int, topic_queue: int, outcome: int) -> bool:
+    def _may_resolve(self, group_id: GroupId, topic_queue: TopicQueue, outcome: int) -> bool:
         """Whether a group reads a queue; of a re-drive, whether its dead letters stand there."""
         if outcome != Outcome.REDRIVE:
             return self._is_subscribed(group_id, topic_queue)
@@ -424,10 +427,10 @@ class Applier:
         letters = 0 if group is None else group.dead_letter_topic_id
         return letters > 0 and topic_queue == letters << QUEUE_BITS
 
-    def _is_subscribed(self, group_id: int, topic_queue: int) -> bool:
+    def _is_subscribed(self, group_id: GroupId, topic_queue: TopicQueue) -> bool:
         return self._find_subscription(group_id, topic_queue) is not None
 
-    def _find_subscription(self, group_id: int, topic_queue: int) -> Subscription | None:
+    def _find_subscription(self, group_id: GroupId, topic_queue: TopicQueue) -> Subscription | None:
         """The subscription by which a group reads a queue: its topic's, or its own retries'."""
         catalog, topic_id = self.views.catalog, topic_of(topic_queue)
         retries = catalog.find_subscription_by_retry(topic_id)
@@ -435,20 +438,20 @@ class Applier:
             return retries
         return catalog.find_subscription(group_id, topic_id)
 
-    def _read(self, topic_queue: int, ranges: list[tuple[int, int]]) -> Units:
+    def _read(self, topic_queue: TopicQueue, ranges: list[tuple[int, int]]) -> Units:
         """The units of ranges [first, end), in their order."""
         spans = [np.arange(low, high, dtype=np.int64) for low, high in ranges]
         return self.views.queues.get(topic_queue).pick(np.concatenate(spans))
 
     def _retry(
-        self, group_id: int, units: Units, retry_due_ms: int, store_ms: int, *, dead: bool
+        self, group_id: GroupId, units: Units, retry_due_ms: int, store_ms: int, *, dead: bool
     ) -> None:
         """Give units back to the group after a while, or to its dead letters."""
         if not len(units):
             return
         views = self.views
         group = views.catalog.find_group_by_id(group_id)
-        subscription = self._find_subscription(group_id, int(units["topic_queue"][0]))
+        subscription = self._find_subscription(group_id, TopicQueue(int(units["topic_queue"][0])))
         if group is None or subscription is None:
             return
         attempts = np.maximum(units["attempt"], 1)  # 0: it was moved before its first release
@@ -460,14 +463,14 @@ class Applier:
             self._release(letters)
         again = pick(units, ~spent)
         if len(again):
-            number = int(units["topic_queue"][0])
+            number = TopicQueue(int(units["topic_queue"][0]))
             again["topic_queue"] = views.retry_queue_of(subscription, number)
             again["attempt"] = attempts[~spent] + 1
             again["due_ms"] = retry_due_ms
             views.counters.redelivered += len(again)
             self._schedule(again, store_ms)
 
-    def _redrive(self, group_id: int, units: Units, due_ms: int, store_ms: int) -> None:
+    def _redrive(self, group_id: GroupId, units: Units, due_ms: int, store_ms: int) -> None:
         """Give dead letters to their group again, each as a retry of the topic it came from.
 
         What the group does not read any more is its dead letter again, behind the others.
@@ -508,7 +511,7 @@ class Applier:
                 views.acks.drop_topic(topic.topic_id, count)
                 views.expiring_topics.discard(topic.topic_id)
             if change.HasField("delete_group_id"):
-                views.acks.drop_group(change.delete_group_id)
+                views.acks.drop_group(GroupId(change.delete_group_id))
         return done
 
     def _trim(self, batch: RecordBatch) -> None:
@@ -528,7 +531,7 @@ class Applier:
                 self.touched.add(queue.topic_queue)
                 self._raise_floors(queue.topic_queue, position)
 
-    def _raise_floors(self, topic_queue: int, position: int) -> None:
+    def _raise_floors(self, topic_queue: TopicQueue, position: int) -> None:
         acks = self.views.acks
         for group_id in acks.groups_of(topic_queue):
             window = acks.get(group_id, topic_queue)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState, RunState
-from hourwheel.types import Key
+from hourwheel.types import Key, TopicId
 from node.shard.views import Counters, Views, check_feature_level
 from storage.files import atomic_file
 from storage.files.disk import Disk
@@ -113,7 +113,7 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
         catalog=Catalog.from_manifest(manifest),
         transactions=Transactions(manifest.transactions, manifest.transactions_forgotten),
         recurrences=Recurrences(manifest.recurrences),
-        expiring_topics=set(manifest.expiring_topics),
+        expiring_topics=set(map(TopicId, manifest.expiring_topics)),
         applied_offset=manifest.applied_offset,
         next_sequence=manifest.next_sequence,
         sequence_floor=manifest.sequence_floor,

@@ -14,7 +14,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from hourwheel.outcomes import TransactionState
-from hourwheel.types import QUEUE_BITS, topic_of
+from hourwheel.types import QUEUE_BITS, Epoch, topic_of
 from node.shard.views import Views
 from storage.views.catalog import Catalog
 from storage.views.producer_state import NONE_DEDUPED, Deduped, Duplicate
@@ -25,7 +25,7 @@ from storage.views.unit import UNIT, Units
 class Published(NamedTuple):
     """Where a producer's messages are: these ones', or those of the first copy of a duplicate."""
 
-    epoch: int
+    epoch: Epoch
     base_sequence: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     store_ms: int
@@ -49,7 +49,7 @@ def deduplicate(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask 
     if header.flags & Flag.PER_MESSAGE_PRODUCER:
         return _deduplicate_each(views, batch)
     own = Published(header.epoch, header.base_sequence, header.count, header.store_ms)
-    topic_id = int(topic_of(int(batch.topic_queue[0])))
+    topic_id = topic_of(int(batch.topic_queue[0]))
     if not views.catalog.find_topic_by_id(topic_id):
         return {0: errors.UnknownTopic("the topic was deleted")}, _none(header.count)
     if not header.producer_id:

@@ -26,7 +26,17 @@ from hourwheel.formats.batch_columns import priorities_of
 from hourwheel.formats.record_batch import Flag, Header, Kind, Outcome, RecordBatch
 from hourwheel.outcomes import EventKind, IfPending
 from hourwheel.priorities import NO_PRIORITY
-from hourwheel.types import QUEUE_BITS, Key
+from hourwheel.types import (
+    NO_GROUP,
+    NO_TOPIC,
+    QUEUE_BITS,
+    GroupId,
+    Key,
+    TopicId,
+    TopicQueue,
+    topic_of,
+    topic_queue,
+)
 from node.shard.apply import REDRIVEN_ATTEMPT
 from node.shard.resolve_pieces import AGAIN, LETTERS
 from node.shard.shard import Shard
@@ -54,11 +64,11 @@ class Event(NamedTuple):
     kind: EventKind
     at_ms: int
     """Cluster clock when its record was appended."""
-    group_id: int = 0
+    group_id: GroupId = NO_GROUP
     attempt: int = 0
     """Of the delivery: 1 for the first."""
     due_ms: int = 0
-    topic_id: int = 0
+    topic_id: TopicId = NO_TOPIC
     """Of PUBLISHED: the topic."""
     producer_id: int = 0
     """Of PUBLISHED; 0: unknown."""
@@ -69,7 +79,7 @@ class Event(NamedTuple):
 class Place(NamedTuple):
     """An entry of a queue that has the message."""
 
-    topic_queue: int
+    topic_queue: TopicQueue
     position: int
     attempt: int
     due_ms: int
@@ -78,9 +88,9 @@ class Place(NamedTuple):
 class Waiting(NamedTuple):
     """A unit of the message in the wheel."""
 
-    group_id: int
+    group_id: GroupId
     """0: its first release."""
-    topic_queue: int
+    topic_queue: TopicQueue
     due_ms: int
     attempt: int
     """0: the first release of a message that was moved."""
@@ -96,7 +106,7 @@ class Trail:
     due_ms: int
     """As it was published."""
     store_ms: int
-    topic_id: int
+    topic_id: TopicId
     offset: int = 0
     """Of the next batch to look at."""
     is_complete: bool = True
@@ -124,9 +134,10 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
     """The trail of a message that `batch` published, and its first events; none: it refused it."""
     header, views = batch.header, shard.views
     at = sequence - header.base_sequence
-    due_ms, topic_queue = int(batch.due_ms[at]), int(batch.topic_queue[at])
+    due_ms, topic_queue = int(batch.due_ms[at]), TopicQueue(int(batch.topic_queue[at]))
+    topic_id = topic_of(topic_queue)
     trail = Trail(
-        *(sequence, due_ms, header.store_ms, topic_queue >> QUEUE_BITS),
+        *(sequence, due_ms, header.store_ms, topic_id),
         header.offset + header.total_bytes,
         name=_name_at(batch, at),
     )
@@ -141,16 +152,16 @@ def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[
         producer = 0  # it names the PREPARE
     events = [
         Event(
-            *(EventKind.PUBLISHED, header.store_ms, 0, 0, due_ms, topic_queue >> QUEUE_BITS),
+            *(EventKind.PUBLISHED, header.store_ms, NO_GROUP, 0, due_ms, topic_id),
             producer_id=producer,
             priority=_priority_at(batch, at),
         )
     ]
     history = History(shard, trail)
     if slot == SlotState.RELEASED_AT_APPLY:
-        first = Waiting(0, topic_queue, due_ms, 1, header.store_ms)
+        first = Waiting(NO_GROUP, topic_queue, due_ms, 1, header.store_ms)
         return trail, events + history.enter(first, header.store_ms)
-    trail.waiting.append(Waiting(0, topic_queue, due_ms, 1, header.store_ms))
+    trail.waiting.append(Waiting(NO_GROUP, topic_queue, due_ms, 1, header.store_ms))
     replaced = history.replaced_by(batch, at + 1)
     if replaced:
         return trail, events + replaced
@@ -214,7 +225,7 @@ class History:
                 return True
         return any(self._open_groups(place) for place in trail.places)
 
-    def _open_groups(self, place: Place) -> list[int]:
+    def _open_groups(self, place: Place) -> list[GroupId]:
         """Groups that have resolved an entry, by a record that is not found yet.
 
         And ordered ones, of which any number of records may tell that they gave it back.
@@ -343,7 +354,7 @@ class History:
             is_named = (rows["topic_queue"] == place.topic_queue) & (first <= place.position)
             is_named &= place.position - first.astype(np.int64) < rows["count"]
             for row in rows[is_named]:
-                group, outcome = int(row["group_id"]), int(row["outcome"])
+                group, outcome = GroupId(int(row["group_id"])), int(row["outcome"])
                 if (*place[:2], group) in self.trail.seen:
                     continue
                 if outcome in IN_PLACE:
@@ -354,7 +365,7 @@ class History:
         return found
 
     def _in_place(
-        self, place: Place, row: np.void, group_id: int, outcome: int, at_ms: int
+        self, place: Place, row: np.void, group_id: GroupId, outcome: int, at_ms: int
     ) -> list[Event]:
         """It failed once more, or what failed is forgotten; nothing, where nothing had failed."""
         failures, key = self.trail.failures, (*place[:2], group_id)
@@ -366,14 +377,14 @@ class History:
         event = Event(KINDS[outcome], at_ms, group_id, max(1, place.attempt) + count)
         return [event._replace(due_ms=until_ms if until_ms < BLOCKED_MS else 0)]
 
-    def _counts(self, place: Place, group_id: int) -> bool:
+    def _counts(self, place: Place, group_id: GroupId) -> bool:
         """Whether a row had an effect: unless the group has not resolved the entry to this day."""
         if self._views.catalog.find_group_by_id(group_id) is None:
             return True
         return self._views.acks.get(group_id, place.topic_queue).is_resolved(place.position)
 
     def _outcome(
-        self, place: Place, row: np.void, group_id: int, outcome: int, at_ms: int
+        self, place: Place, row: np.void, group_id: GroupId, outcome: int, at_ms: int
     ) -> list[Event]:
         tried = max(1, place.attempt)
         failure_count = self.trail.failures.pop((*place[:2], group_id), 0)
@@ -388,7 +399,7 @@ class History:
             return [event]
         is_spent = outcome == Outcome.RETRY and tried >= group.attempts_max
         if outcome in LETTERS or is_spent:
-            letters, attempt = group.dead_letter_topic_id << QUEUE_BITS, place.attempt
+            letters, attempt = topic_queue(group.dead_letter_topic_id, 0), place.attempt
             if failure_count and outcome in LETTERS:  # the last one is that of which it died
                 attempt = tried + failure_count - 1
                 event = event._replace(attempt=attempt)
@@ -396,7 +407,7 @@ class History:
             first = [event] if outcome == Outcome.EXPIRED_LETTER else []
             return [*first, event._replace(kind=EventKind.DEAD)]
         attempt = REDRIVEN_ATTEMPT if outcome == Outcome.REDRIVE else tried + 1
-        due_ms, queue = int(row["retry_due_ms"]), reads.retry_topic_id << QUEUE_BITS
+        due_ms, queue = int(row["retry_due_ms"]), topic_queue(reads.retry_topic_id, 0)
         if outcome != Outcome.REDRIVE:
             queue = self._views.retry_queue_of(reads, place.topic_queue)
         event = event._replace(due_ms=due_ms)

@@ -14,7 +14,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import HEADER_BYTES, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.replication_pb2 import WantedMessage
-from hourwheel.types import SEQUENCE_MAX, Key, topic_of
+from hourwheel.types import SEQUENCE_MAX, Key, TopicQueue, topic_of
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
 from storage.log.scan import find_half_sound
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
     due_ms: int
     sequence: int
-    topic_queue: int
+    topic_queue: TopicQueue
     position: int | None
     """In the queue; None: pending, or not known."""
     crc: int
@@ -80,7 +80,7 @@ class Wanted(NamedTuple):
         return cls(
             wire.due_ms,
             wire.sequence,
-            wire.topic_queue,
+            TopicQueue(wire.topic_queue),
             wire.queue_position if wire.HasField("queue_position") else None,
             wire.crc,
             wire.meta_bytes,

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import CANCEL_ROW
+from hourwheel.types import ShardId
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
 from storage.views.catalog_items import Topic
@@ -57,7 +58,7 @@ def look_up(views: Views, rows: NDArray[Any]) -> Named:
     return Named(sequences, current, last, are_moved, exist, cancelled, waiting, expired)
 
 
-def rows_of(ids: NDArray[Any], shard_id: int) -> NDArray[Any]:
+def rows_of(ids: NDArray[Any], shard_id: ShardId) -> NDArray[Any]:
     """array[n] of CANCEL_ROW; the epoch of another shard's ids is 0."""
     rows = np.zeros(len(ids), CANCEL_ROW)
     rows["due_ms"], rows["sequence"] = ids["due_ms"], ids["sequence"]

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.types import QUEUE_BITS, SEQUENCE_MAX, Key
+from hourwheel.types import QUEUE_BITS, SEQUENCE_MAX, Key, TopicId
 from node.shard.views import Views
 from storage.views.unit import NO_UNITS, Units, count_to, join, pick, sort_by_key
 from timewheel.bodies import BadBlob, Bodies
@@ -91,7 +91,7 @@ NO_MATCHES: Final = Matches(NO_UNITS, [])
 class PendingRange(NamedTuple):
     """Which messages of a topic a scan looks at."""
 
-    topic_id: int
+    topic_id: TopicId
     after: Key
     """Exclusive."""
     to: Key

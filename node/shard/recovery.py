@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.types import Offset
+from hourwheel.types import Offset, ShardId
 from node.shard.checkpoint import MANIFEST, ShardPlace, check_delay_logs, load_views
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import Maintenance, RetentionConfig
@@ -121,7 +121,7 @@ def _open(
         views=views,
         bodies=bodies,
         cluster=int.from_bytes(place.identity.cluster_id[:4], "little"),
-        shard_id=place.identity.shard,
+        shard_id=ShardId(place.identity.shard),
         committed_offset=_EVERYTHING,
     )
     shard.applier.make_room = make_room

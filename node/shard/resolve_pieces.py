@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Outcome
+from hourwheel.types import NO_GROUP, GroupId, TopicQueue
 from storage.queues.ack_state import AckWindow
 from storage.views.unit import Units
 
@@ -54,7 +55,7 @@ class Again:
 
     store_ms: int
     """Of the batch."""
-    kind: tuple[int, int, int, int] = (0, 0, 0, 0)
+    kind: tuple[GroupId, TopicQueue, int, int] = (NO_GROUP, TopicQueue(0), 0, 0)
     """(group_id, topic_queue, outcome, retry_due_ms)."""
     ranges: list[tuple[int, int]] = field(default_factory=list)
     """[first, end) of what they resolved, in their order."""

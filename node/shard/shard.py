@@ -17,6 +17,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.record_batch import RecordBatch, unpack_header
+from hourwheel.types import FIRST_SHARD, ShardId
 from node.shard.apply import Applier, ApplyResult
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog, LogWrite
@@ -45,7 +46,7 @@ class Shard:
     bodies: Bodies
     cluster: int
     """First 4 bytes of the cluster's id, as receipts carry it."""
-    shard_id: int = 0
+    shard_id: ShardId = FIRST_SHARD
     committed_offset: int = 0
     """What is below is on the in-sync replicas."""
     recent: RecentBatches = field(default_factory=lambda: RecentBatches(0))

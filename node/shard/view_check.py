@@ -14,6 +14,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import TopicQueue
 from node.shard.checkpoint import MANIFEST
 from storage.files import atomic_file
 from storage.files.disk import Disk
@@ -70,7 +71,7 @@ def find_names(disk: Disk, directory: str, manifest: Checkpoint) -> Iterator[str
     yield from (run_path("wheel", run.covers_first, run.run_id) for run in manifest.runs)
     yield from (delay_log_path("wheel", one.delay_log_id) for one in manifest.delay_logs)
     for queue in manifest.queues:
-        folder = f"queues/{folder_name(queue.topic_queue)}"
+        folder = f"queues/{folder_name(TopicQueue(queue.topic_queue))}"
         if disk.exists(f"{directory}/{folder}"):
             for name in disk.list(f"{directory}/{folder}"):
                 if name.endswith(_CHUNK_END):
@@ -105,7 +106,7 @@ class ViewCheck:
         """
         self._disk, self._identity, self._manifest = disk, identity, manifest
         self._is_growing, self._on_units = is_growing, on_units
-        self._queues = {folder_name(one.topic_queue): one for one in manifest.queues}
+        self._queues = {folder_name(TopicQueue(one.topic_queue)): one for one in manifest.queues}
         self._runs = {run_path("wheel", one.covers_first, one.run_id): one for one in manifest.runs}
 
     def run(self, file: ViewFile) -> None:
@@ -179,7 +180,7 @@ class ViewCheck:
                 return  # of a log that may not be any more, or just trimmed
             head = file.head or opened.pread(ENTRIES_AT, 0)
             check_file_header(head, file.path, FileType.CONSUME_QUEUE, self._identity, number)
-            seal = self._find_seal(head, queue.topic_queue, count)
+            seal = self._find_seal(head, TopicQueue(queue.topic_queue), count)
             if seal is None:
                 raise errors.CorruptFile(f"no seal over {count} entries", file=file.path)
             crc, parts = 0, list[bytes]()
@@ -200,7 +201,7 @@ class ViewCheck:
         with closing(key_run.KeyRun(self._disk, file.path, self._identity)) as run:
             yield from run.check()
 
-    def _find_seal(self, head: bytes, topic_queue: int, count: int) -> Seal | None:
+    def _find_seal(self, head: bytes, topic_queue: TopicQueue, count: int) -> Seal | None:
         """The seal over so many entries; where the shard goes on, over as many or more."""
         seals = sorted(intact_seals(head, topic_queue).values())
         is_growing = self._is_growing

@@ -13,7 +13,7 @@ from hourwheel.errors import invariant
 from hourwheel.formats.batch_columns import Requested
 from hourwheel.internal.v1.state_pb2 import EpochState
 from hourwheel.priorities import has_room, retry_queue
-from hourwheel.types import Key, TopicQueue, topic_of, topic_queue
+from hourwheel.types import NO_EPOCH, Epoch, Key, TopicId, TopicQueue, topic_of, topic_queue
 from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues, RetainFrom
 from storage.views.catalog import Catalog
@@ -98,7 +98,7 @@ class Views:
     catalog: Catalog
     transactions: Transactions
     recurrences: Recurrences = field(default_factory=Recurrences)
-    expiring_topics: set[int] = field(default_factory=set)
+    expiring_topics: set[TopicId] = field(default_factory=set)
     """Those that messages with an expiry were published to: of others none need be looked at."""
     applied_offset: int = 0
     is_whole: bool = True
@@ -180,7 +180,7 @@ class Views:
         found = self.queues.priority_queues_of(topic.topic_id)
         return [TopicQueue(one) for one in found] if found and has_room(topic.queue_count) else []
 
-    def retry_queue_of(self, subscription: Subscription, number: int) -> TopicQueue:
+    def retry_queue_of(self, subscription: Subscription, number: TopicQueue) -> TopicQueue:
         """Where a group tries again what it was given from a queue: with the same priority."""
         topic = self.catalog.find_topic_by_id(topic_of(number))
         queue_count = 1 if topic is None else topic.queue_count
@@ -192,14 +192,14 @@ class Views:
         numbers = np.array([0, *(epoch.epoch for epoch in self.epochs)], np.uint32)
         return numbers[np.searchsorted(starts, sequences, "right")]
 
-    def find_epoch(self, low: int, high: int) -> int | None:
+    def find_epoch(self, low: int, high: int) -> Epoch | None:
         """The epoch in which all sequences of [low, high] were given; None: there are several."""
         for epoch in reversed(self.epochs):
             if epoch.start_sequence <= low:
-                return epoch.epoch
+                return Epoch(epoch.epoch)
             if epoch.start_sequence <= high:
                 return None
-        return 0
+        return NO_EPOCH
 
     def are_ahead(self, sequences: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """bool[n]: of which an entry was put into the wheel above the cursor, live or not."""

@@ -11,6 +11,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.replication_pb2 import SnapshotBytes, SnapshotEnd, SnapshotHead
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import Epoch
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.snapshot_files import (
     EPOCH_COUNT_MAX,
@@ -35,7 +36,7 @@ from storage.log.epochs import EpochFile
 _EPOCHS: Final = "epochs"
 
 
-def check_head(head: SnapshotHead, epoch: int) -> tuple[list[NamedSize], int]:
+def check_head(head: SnapshotHead, epoch: Epoch) -> tuple[list[NamedSize], int]:
     """(files, end of the log) of a snapshot that was asked for in `epoch`.
 
     Raises:
@@ -73,7 +74,7 @@ class Incoming:
     (abandon it), FsyncFailed and DiskFailed (stop the process).
     """
 
-    def __init__(self, place: ShardPlace, epoch: int) -> None:
+    def __init__(self, place: ShardPlace, epoch: Epoch) -> None:
         """For the shard at `place`; asked for in `epoch`."""
         self._shard, self._place = place, incoming(place)
         self._epoch = epoch

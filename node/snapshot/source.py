@@ -27,6 +27,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     SnapshotHead,
 )
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
+from hourwheel.types import NO_EPOCH, Epoch, TopicQueue
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.snapshot_files import OUTGOING, QUEUE_CHUNK_END, remove_tree
 from node.snapshot.check import HeldFile, SnapshotCheck
@@ -49,7 +50,7 @@ _FRAME_BYTES: Final = FILE_HEADER_BYTES + 16
 class LogState(NamedTuple):
     """A log at one moment."""
 
-    epoch: int
+    epoch: Epoch
     """Of the master that gives the snapshot."""
     high_watermark: int
     segments: Sequence[SegmentInfo]
@@ -71,7 +72,7 @@ class Stage:
         self._files: list[HeldFile] = []
         self._manifest: Checkpoint | None = None
         self._manifest_frame = b""
-        self._log = LogState(0, 0, (), ())
+        self._log = LogState(NO_EPOCH, 0, (), ())
         self.total_bytes = 0
 
     def begin(self) -> None:
@@ -203,7 +204,7 @@ class Stage:
                     continue  # not written yet; its reader makes it again
 
     def _hold_queue(self, queue: QueueState) -> None:
-        folder = f"queues/{folder_name(queue.topic_queue)}"
+        folder = f"queues/{folder_name(TopicQueue(queue.topic_queue))}"
         for name in self._disk.list(self._place.under(folder)):
             if not name.endswith(QUEUE_CHUNK_END):
                 continue

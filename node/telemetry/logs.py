@@ -15,6 +15,8 @@ from typing import Any, Final, Literal, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from hourwheel.types import NO_NODE, NodeId
+
 _SECRETS: Final = ("password", "secret", "token", "authorization", "cookie", "private_key")
 _HIDDEN: Final = "***"
 _tracebacks: Final = structlog.processors.ExceptionRenderer(
@@ -41,7 +43,7 @@ _SHARED: Final[tuple[Processor, ...]] = (
 )
 
 
-def _stamp(node_id: str) -> Processor:
+def _stamp(node_id: NodeId) -> Processor:
     """Put the node's id on each line: those of several nodes are read together."""
 
     def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -52,7 +54,7 @@ def _stamp(node_id: str) -> Processor:
 
 
 def configure(
-    level: str, log_format: Format, stream: TextIO | None = None, *, node_id: str = ""
+    level: str, log_format: Format, stream: TextIO | None = None, *, node_id: NodeId = NO_NODE
 ) -> None:
     """Set up logging of this process. A program with a node inside it sets up `logging` itself.
 

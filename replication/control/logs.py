@@ -10,6 +10,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from hourwheel.types import NO_NODE, NodeId
+
 _TEXT: Final = "%(asctime)s control %(levelname)s %(name)s: %(message)s"
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What each record has; what is beside it came as `extra`: the fields of an event."""
@@ -32,7 +34,7 @@ class TextLines(logging.Formatter):
 class JsonLines(logging.Formatter):
     """One JSON object an event, with the broker's names of fields."""
 
-    def __init__(self, node_id: str = "") -> None:
+    def __init__(self, node_id: NodeId = NO_NODE) -> None:
         """`node_id`: on each line; empty: on none."""
         super().__init__()
         self._common = {"process": "control", "node_id": node_id}
@@ -64,7 +66,7 @@ def configure(
     log_level: str = "info",
     stream: TextIO | None = None,
     *,
-    node_id: str = "",
+    node_id: NodeId = NO_NODE,
 ) -> None:
     """Set up logging of this process.
 

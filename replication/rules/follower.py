@@ -99,13 +99,14 @@ class Follower:
             return self.refuse(why)
         self.note_ended(hello.ended_boot_ids)
         master = NodeId(hello.node_id)
-        left_ms = self._grant.left_ms(hello.epoch, master, monotonic_ms)
+        epoch = Epoch(hello.epoch)
+        left_ms = self._grant.left_ms(epoch, master, monotonic_ms)
         if left_ms > 0:
             refused = self.refuse("the lease granted to the former master lasts")
             refused.wait_ms = int(left_ms) + 1
             return refused
-        self._seen.note(Epoch(hello.epoch), master)
-        self.epoch, self.stage = Epoch(hello.epoch), Stage.GREETED
+        self._seen.note(epoch, master)
+        self.epoch, self.stage = epoch, Stage.GREETED
         self._master_boot_id = hello.boot_id
         return FollowerHello(
             epoch=hello.epoch,
@@ -121,7 +122,7 @@ class Follower:
             return "another cluster or shard"
         if hello.follower_id != self._me:
             return f"this is node {self._me!r}"
-        if not self._seen.is_acceptable(hello.epoch, NodeId(hello.node_id)):
+        if not self._seen.is_acceptable(Epoch(hello.epoch), NodeId(hello.node_id)):
             return f"epoch {self._seen.epoch} is of {self._seen.master!r}"
         return None
 
@@ -136,12 +137,12 @@ class Follower:
 
     def on_begin(self, begin: BeginFrom) -> None:
         """The log was cut to `begin.offset`, and its epochs are the master's."""
-        self._demand(Stage.GREETED, begin.epoch)
+        self._demand(Stage.GREETED, Epoch(begin.epoch))
         self.stage, self.has_followed = Stage.FOLLOWING, True
 
     def check_log(self, part: LogPart, end_offset: int) -> None:
         """Raises NotFollowed where `part` is not what is to be appended next."""
-        self._demand(Stage.FOLLOWING, part.epoch)
+        self._demand(Stage.FOLLOWING, Epoch(part.epoch))
         if part.offset != end_offset:
             raise NotFollowed(f"a part from {part.offset} on, where {end_offset} is the next")
         self.high_watermark = max(self.high_watermark, part.high_watermark)
@@ -152,9 +153,9 @@ class Follower:
         Not one that this node would forget by starting again: it follows, and echoes nothing.
         """
         if heartbeat.releases_lease:  # also where a later epoch is known already
-            self._grant.release(heartbeat.epoch)
+            self._grant.release(Epoch(heartbeat.epoch))
             return
-        self._demand(Stage.FOLLOWING, heartbeat.epoch)
+        self._demand(Stage.FOLLOWING, Epoch(heartbeat.epoch))
         self.high_watermark = max(self.high_watermark, heartbeat.high_watermark)
         self.last_heartbeat, self.heartbeat_heard_ms = heartbeat, monotonic_ms
         if not self._grant.may_grant(heartbeat.lease_ms):
@@ -162,7 +163,7 @@ class Follower:
         until_ms = monotonic_ms + heartbeat.lease_ms
         self._grant.renew(self._seen.epoch, self._seen.master, self._master_boot_id, until_ms)
 
-    def _demand(self, stage: Stage, epoch: int) -> None:
+    def _demand(self, stage: Stage, epoch: Epoch) -> None:
         if self.stage is not stage or epoch != self.epoch or epoch != self._seen.epoch:
             raise NotFollowed(f"not {stage.value} in epoch {epoch}")
 
@@ -195,7 +196,7 @@ class Follower:
             ack.echo_age_us = int((monotonic_ms - self.heartbeat_heard_ms) * 1_000)
         return ack
 
-    def grant_left_ms(self, epoch: int, master: NodeId, monotonic_ms: float) -> float:
+    def grant_left_ms(self, epoch: Epoch, master: NodeId, monotonic_ms: float) -> float:
         """How long a grant still keeps this node from following that master in that epoch."""
         return self._grant.left_ms(epoch, master, monotonic_ms)
 

@@ -21,7 +21,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hourwheel.types import NodeId
+from hourwheel.types import Epoch, NodeId
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class LeaseGrant:
         self.ended_boot_ids: frozenset[str] = frozenset()
         """Incarnations whose processes are known to have ended."""
 
-    def left_ms(self, epoch: int, master: NodeId, monotonic_ms: float) -> float:
+    def left_ms(self, epoch: Epoch, master: NodeId, monotonic_ms: float) -> float:
         """How long the grant still keeps this node from following `master` in `epoch`."""
         is_same = epoch == self._epoch and master == self._master
         if is_same or (self._boot_id and self._boot_id in self.ended_boot_ids):
@@ -116,7 +116,7 @@ class LeaseGrant:
         """Whether it would keep a grant of that length if it started again meanwhile."""
         return lease_ms <= self._lease_ms_max
 
-    def renew(self, epoch: int, master: NodeId, boot_id: str, until_ms: float) -> None:
+    def renew(self, epoch: Epoch, master: NodeId, boot_id: str, until_ms: float) -> None:
         """Follow no other master until then. Only where `left_ms` is 0.
 
         `boot_id`: the incarnation that leads this epoch.
@@ -129,7 +129,7 @@ class LeaseGrant:
                 self._boot_id = ""  # of two incarnations: no end of one ends it
             self._until_ms = max(self._until_ms, until_ms)
 
-    def release(self, epoch: int) -> None:
+    def release(self, epoch: Epoch) -> None:
         """The master of that epoch says that it has stopped serving: its grant ends."""
         if epoch == self._epoch:
             self._until_ms = float("-inf")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Outcome
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import QUEUE_BITS, TopicQueue
 from spark_jobs.audit.checks import groups, retries
 from spark_jobs.audit.checks.catalog import FOREVER
 from spark_jobs.audit.checks.dispatch import check_sums, sums_by_record
@@ -442,13 +442,13 @@ def _copies_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
     manifest = copy.manifest
     for each in manifest.queues if manifest else ():
         whole.setdefault(
-            each.topic_queue, _empty(replica, copy, each.topic_queue, each.end_position)
+            each.topic_queue, _empty(replica, copy, TopicQueue(each.topic_queue), each.end_position)
         )
     died = state.line.deleted
     if state.is_whole and applied <= state.end_offset:
         for key in {key for _, key in state.ledger.queued}:
             if key not in whole and died.get(key >> QUEUE_BITS, FOREVER) >= applied:
-                whole[key] = _empty(replica, copy, key, 0)
+                whole[key] = _empty(replica, copy, TopicQueue(key), 0)
     found = []
     for key, where in sorted(whole.items()):
         place = Place(replica.node, key)
@@ -486,12 +486,12 @@ def _sealed_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
 
 def _no_queue(state: ShardState, replica: Replica, copy: ShardCopy, key: int) -> QueueCopy:
     limit = min(copy.applied_offset, state.end_offset)
-    where = _empty(replica, copy, key, 0)
+    where = _empty(replica, copy, TopicQueue(key), 0)
     is_ended = limit == copy.applied_offset
     return QueueCopy(Place(replica.node, key), where, limit, copy.start_offset, is_ended)
 
 
-def _empty(replica: Replica, copy: ShardCopy, topic_queue: int, at: int) -> QueueRange:
+def _empty(replica: Replica, copy: ShardCopy, topic_queue: TopicQueue, at: int) -> QueueRange:
     folder = copy.path("queues", f"{topic_queue:08x}")
     return QueueRange(
         replica.uri,

@@ -23,6 +23,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.types import TopicQueue
 from spark_jobs.logs.block_table import CORRUPT_FILE, TORN_TAIL, Damage
 from spark_jobs.logs.replica import Replica, ShardCopy
 from spark_jobs.runtime.paths import list_or_none, open_disk
@@ -49,7 +50,7 @@ class QueueRange(NamedTuple):
     """32 hexadecimal digits."""
     folder: str
     """Of the queue's chunks, in the node's directory."""
-    topic_queue: int
+    topic_queue: TopicQueue
     start_position: int
     end_position: int
     chunk_entries: int
@@ -92,7 +93,7 @@ def plan_queues(
                     copy.shard,
                     replica.cluster_id.hex(),
                     folder,
-                    state.topic_queue,
+                    TopicQueue(state.topic_queue),
                     start,
                     stop,
                     chunk_entries,
@@ -120,7 +121,7 @@ def plan_by_seals(replica: Replica, copy: ShardCopy) -> list[QueueRange]:
                     copy.shard,
                     replica.cluster_id.hex(),
                     folder,
-                    topic_queue,
+                    TopicQueue(topic_queue),
                     numbers[0] * size,
                     max(1, (numbers[-1] + 1) * size),
                     size,

@@ -8,6 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 from hourwheel.formats.record_batch import RecordBatch
+from hourwheel.types import NO_EPOCH, Epoch
 from storage.log.commit_log import CommitLog
 
 
@@ -15,7 +16,7 @@ class Piece(NamedTuple):
     """Whole batches of one epoch, one behind the other."""
 
     offset: int
-    epoch: int
+    epoch: Epoch
     raw: bytes
 
     @property
@@ -31,7 +32,7 @@ def read_piece(log: CommitLog, start: int, bytes_max: int) -> Piece | None:
         CorruptLog: the log is damaged there.
     """
     parts: list[bytes] = []
-    size, epoch = 0, 0
+    size, epoch = 0, NO_EPOCH
     for batch in log.scan(start, log.flushed_end_offset):
         if parts and (batch.header.epoch != epoch or size >= bytes_max):
             break

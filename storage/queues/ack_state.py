@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain, pairwise
 from operator import sub
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,14 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, Position
+from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, GroupId, Position, TopicId, TopicQueue
 from storage.views.digest import Hasher, feed_numbers
 
 WINDOW_POSITIONS: Final = 65_536
 """How far above a group's floor its node hands out entries of one queue."""
 
+_Key = TypeVar("_Key")
+_One = TypeVar("_One")
 
 IN_PLACE: Final = frozenset({Outcome.HELD, Outcome.FREED})
 """Outcomes that resolve nothing."""
@@ -306,7 +308,7 @@ class AckWindow:
         twin.changes = self.changes
         return twin
 
-    def state(self, group_id: int, topic_queue: int) -> state_pb2.AckState:
+    def state(self, group_id: GroupId, topic_queue: TopicQueue) -> state_pb2.AckState:
         """For the manifest."""
         held = sorted(self.held.items())
         positions = [position for position, _ in held]
@@ -353,21 +355,21 @@ class AckStates:
 
     def __init__(self, state: Iterable[state_pb2.AckState] = ()) -> None:
         """Take up the state of a checkpoint."""
-        self._windows: dict[tuple[int, int], AckWindow] = {}
-        self._groups_of: dict[int, set[int]] = {}
+        self._windows: dict[tuple[GroupId, TopicQueue], AckWindow] = {}
+        self._groups_of: dict[TopicQueue, set[GroupId]] = {}
         """topic_queue -> groups with a window of it; and the same the other way round."""
-        self._queues_of: dict[int, set[int]] = {}
+        self._queues_of: dict[GroupId, set[TopicQueue]] = {}
         self._generation = 0
         """How often all windows were captured: those of lower ones may be in a capture."""
         for each in state:
-            self._add(each.group_id, each.topic_queue, AckWindow.read(each))
+            self._add(GroupId(each.group_id), TopicQueue(each.topic_queue), AckWindow.read(each))
 
-    def _add(self, group_id: int, topic_queue: int, window: AckWindow) -> None:
+    def _add(self, group_id: GroupId, topic_queue: TopicQueue, window: AckWindow) -> None:
         self._windows[group_id, topic_queue] = window
         self._groups_of.setdefault(topic_queue, set()).add(group_id)
         self._queues_of.setdefault(group_id, set()).add(topic_queue)
 
-    def get(self, group_id: int, topic_queue: int) -> AckWindow:
+    def get(self, group_id: GroupId, topic_queue: TopicQueue) -> AckWindow:
         """The window of one group and queue, to be looked at; a new one stands at 0."""
         window = self._windows.get((group_id, topic_queue))
         if window is None:
@@ -375,7 +377,7 @@ class AckStates:
             self._add(group_id, topic_queue, window)
         return window
 
-    def to_change(self, group_id: int, topic_queue: int) -> AckWindow:
+    def to_change(self, group_id: GroupId, topic_queue: TopicQueue) -> AckWindow:
         """The window of one group and queue, to resolve something in it. For apply."""
         window = self.get(group_id, topic_queue)
         if window.generation != self._generation:
@@ -383,44 +385,39 @@ class AckStates:
             window.generation = self._generation
         return window
 
-    def find(self, group_id: int, topic_queue: int) -> AckWindow | None:
+    def find(self, group_id: GroupId, topic_queue: TopicQueue) -> AckWindow | None:
         """The window of one group and queue, if it was ever asked for."""
         return self._windows.get((group_id, topic_queue))
 
-    def groups_of(self, topic_queue: int) -> list[int]:
+    def groups_of(self, topic_queue: TopicQueue) -> list[GroupId]:
         """Groups that have a window of a queue, ascending."""
         return sorted(self._groups_of.get(topic_queue, ()))
 
-    def items(self) -> list[tuple[tuple[int, int], AckWindow]]:
+    def items(self) -> list[tuple[tuple[GroupId, TopicQueue], AckWindow]]:
         """((group_id, topic_queue), window) of all in which something is resolved, by key."""
         return _touched(self._windows)
 
-    def windows_of(self, group_id: int) -> list[tuple[int, AckWindow]]:
+    def windows_of(self, group_id: GroupId) -> list[tuple[TopicQueue, AckWindow]]:
         """(topic_queue, window) of each queue that a group ever asked for, in any order."""
         queues = self._queues_of.get(group_id, ())
         return [(queue, self._windows[group_id, queue]) for queue in queues]
 
-    def drop_group(self, group_id: int) -> None:
+    def drop_group(self, group_id: GroupId) -> None:
         """Forget a group."""
         for topic_queue in list(self._queues_of.get(group_id, ())):
             self._drop(group_id, topic_queue)
 
-    def drop_topic(self, topic_id: int, queue_count: int = QUEUE_COUNT_MAX) -> None:
+    def drop_topic(self, topic_id: TopicId, queue_count: int = QUEUE_COUNT_MAX) -> None:
         """Forget all queues of a topic."""
         first = topic_id << QUEUE_BITS
-        for topic_queue in range(first, first + queue_count):
+        for topic_queue in map(TopicQueue, range(first, first + queue_count)):
             for group_id in list(self._groups_of.get(topic_queue, ())):
                 self._drop(group_id, topic_queue)
 
-    def _drop(self, group_id: int, topic_queue: int) -> None:
+    def _drop(self, group_id: GroupId, topic_queue: TopicQueue) -> None:
         del self._windows[group_id, topic_queue]
-        for index, first, second in (
-            (self._groups_of, topic_queue, group_id),
-            (self._queues_of, group_id, topic_queue),
-        ):
-            index[first].discard(second)
-            if not index[first]:
-                del index[first]
+        _discard(self._groups_of, topic_queue, group_id)
+        _discard(self._queues_of, group_id, topic_queue)
 
     def capture(self) -> Callable[[], list[state_pb2.AckState]]:
         """The state as of now, to be sorted and encoded by another thread: for the manifest."""
@@ -445,8 +442,14 @@ class AckStates:
                 feed_numbers(hasher, *state.held_failure_counts, *state.held_until_ms)
 
 
+def _discard(index: dict[_Key, set[_One]], key: _Key, one: _One) -> None:
+    index[key].discard(one)
+    if not index[key]:
+        del index[key]
+
+
 def _touched(
-    windows: dict[tuple[int, int], AckWindow],
-) -> list[tuple[tuple[int, int], AckWindow]]:
+    windows: dict[tuple[GroupId, TopicQueue], AckWindow],
+) -> list[tuple[tuple[GroupId, TopicQueue], AckWindow]]:
     """Those in which something is resolved, by key."""
     return sorted((key, window) for key, window in windows.items() if not window.is_untouched)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
+from hourwheel.types import TopicQueue
 from storage.files.disk import Disk
 from storage.queues.page_sums import PageSums
 from storage.queues.queue_chunk import Seal, write_seal
@@ -37,7 +38,7 @@ class _Sealing:
         self.seal, self._sums = known, sums
         self.settled = Settled(sums.row_count, slot)
 
-    def run(self, disk: Disk, path: str, topic_queue: int) -> None:
+    def run(self, disk: Disk, path: str, topic_queue: TopicQueue) -> None:
         """In any thread."""
         slot = self.settled.slot
         self.seal = write_seal(disk, path, self.seal, self._sums, slot, topic_queue)
@@ -95,7 +96,7 @@ class ChunkLedger:
 
     def begin(
         self,
-        topic_queue: int,
+        topic_queue: TopicQueue,
         entry_count_of: Callable[[int], int],
         seal_of: Callable[[int], Seal],
         sums_of: Callable[[int], PageSums],

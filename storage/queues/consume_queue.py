@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import Position
+from hourwheel.types import Position, TopicQueue
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.queues.chunk_ledger import ChunkLedger, Settled
@@ -68,9 +68,9 @@ Work: TypeAlias = Callable[[], None]
 class QueueChanges(NamedTuple):
     """What all queues note for their keeper, so that it need not look at each of them."""
 
-    changed: set[int]
+    changed: set[TopicQueue]
     """Queues that were appended to or trimmed, until the keeper takes them out."""
-    full_ms: dict[int, int]
+    full_ms: dict[TopicQueue, int]
     """Queue -> latest release in its first full chunk, of those that have one: it may be trimmed
     when that is past retention."""
 
@@ -98,7 +98,7 @@ class ConsumeQueue:
             budget = MappingBudget(CHUNKS_PER_QUEUE_MAX)
         self._mapped = MappedChunks(disk, directory, identity, chunk_entries, budget)
         self._ledger = ChunkLedger(disk, directory, self._mapped.path_of, chunk_entries)
-        self.topic_queue = state.topic_queue
+        self.topic_queue = TopicQueue(state.topic_queue)
         self._start = state.start_position
         self._end = state.end_position
         self._visible_end = self._start

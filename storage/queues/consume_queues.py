@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.priorities import is_priority_queue
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX
+from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, TopicId, TopicQueue, topic_of
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.queues.consume_queue import CHUNK_ENTRIES, ConsumeQueue, QueueChanges
@@ -34,26 +34,26 @@ class RetainFrom(NamedTuple):
     """From which release time on entries are retained."""
 
     default_ms: int
-    of_topics: Mapping[int, int] = MappingProxyType({})
+    of_topics: Mapping[TopicId, int] = MappingProxyType({})
     """Topic id -> that of topics for which it is another one."""
 
-    def of(self, topic_queue: int) -> int:
+    def of(self, topic_queue: TopicQueue) -> int:
         """That of a queue."""
-        return self.of_topics.get(topic_queue >> QUEUE_BITS, self.default_ms)
+        return self.of_topics.get(topic_of(topic_queue), self.default_ms)
 
 
 class _Pending(NamedTuple):
     """A checkpoint that has begun and not ended."""
 
-    queues: dict[int, ConsumeQueue]
-    dropped: list[int]
+    queues: dict[TopicQueue, ConsumeQueue]
+    dropped: list[TopicQueue]
 
 
 _ENDED_AT_ONCE: Final = 24
-_NONE: Final[list[int]] = []
+_NONE: Final[list[TopicQueue]] = []
 
 
-def folder_name(topic_queue: int) -> str:
+def folder_name(topic_queue: TopicQueue) -> str:
     """Name of a queue's folder."""
     return f"{topic_queue:08x}"
 
@@ -84,29 +84,29 @@ class ConsumeQueues:
         self._identity = identity
         self._chunk_entries = chunk_entries
         self._budget = MappingBudget(mapped_chunks_max)
-        self._unopened = {each.topic_queue: each for each in state}
+        self._unopened = {TopicQueue(each.topic_queue): each for each in state}
         """State of the queues that nobody asked for yet."""
-        self._queues: dict[int, ConsumeQueue] = {}
-        self._of_priorities: dict[int, list[int]] = {}
+        self._queues: dict[TopicQueue, ConsumeQueue] = {}
+        self._of_priorities: dict[TopicId, list[TopicQueue]] = {}
         """Topic -> its queues that may be of priorities, descending: those that had an entry once,
         and maybe others. Most topics have none."""
         for number in self._unopened:
             self._note_priority(number)
         self._changes = QueueChanges(set(self._unopened), {})
-        self._bounds: dict[int, tuple[int, int]] = {}
+        self._bounds: dict[TopicQueue, tuple[int, int]] = {}
         """Queue -> (start, end)."""
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[TopicQueue, int] = {}
         """Queue -> lowest offset in the commit log that it points at; below: lowest delay log."""
-        self._delay_logs: dict[int, int] = {}
-        self._unsaved: set[int] = set()
+        self._delay_logs: dict[TopicQueue, int] = {}
+        self._unsaved: set[TopicQueue] = set()
         """Queues that the last checkpoint does not have as they are, nor `_prepared`."""
-        self._prepared: dict[int, tuple[ConsumeQueue, list[Work]]] = {}
+        self._prepared: dict[TopicQueue, tuple[ConsumeQueue, list[Work]]] = {}
         """Queues as the next checkpoint would have them if they do not change any more."""
-        self._ending: dict[int, ConsumeQueue] = {}
+        self._ending: dict[TopicQueue, ConsumeQueue] = {}
         """Those whose part of the checkpoint that has ended is still to be ended."""
         self._removals: list[Work] = []
         """What that has left to be done."""
-        self._dropped: dict[int, References] = {}
+        self._dropped: dict[TopicQueue, References] = {}
         """Queues whose folders may go when a manifest is durable that does not name them."""
         self._pending: _Pending | None = None
 
@@ -142,7 +142,7 @@ class ConsumeQueues:
         for queue in self._queues.values():
             queue.look_again()
 
-    def get(self, topic_queue: int) -> ConsumeQueue:
+    def get(self, topic_queue: TopicQueue) -> ConsumeQueue:
         """A queue; a new one is empty.
 
         Raises:
@@ -154,7 +154,7 @@ class ConsumeQueues:
         queue.used()
         return queue
 
-    def _open(self, topic_queue: int) -> ConsumeQueue:
+    def _open(self, topic_queue: TopicQueue) -> ConsumeQueue:
         errors.invariant(
             topic_queue not in self._dropped, "a dropped queue is used", topic_queue=topic_queue
         )
@@ -173,22 +173,22 @@ class ConsumeQueues:
         self._note_priority(topic_queue)
         return queue
 
-    def _path(self, topic_queue: int) -> str:
+    def _path(self, topic_queue: TopicQueue) -> str:
         return join(self._directory, folder_name(topic_queue))
 
-    def _note_priority(self, number: int) -> None:
-        known = self._of_priorities.get(number >> QUEUE_BITS, [])
+    def _note_priority(self, number: TopicQueue) -> None:
+        known = self._of_priorities.get(topic_of(number), [])
         if is_priority_queue(number) and number not in known:
-            self._of_priorities[number >> QUEUE_BITS] = sorted([*known, number], reverse=True)
+            self._of_priorities[topic_of(number)] = sorted([*known, number], reverse=True)
 
-    def priority_queues_of(self, topic_id: int) -> list[int]:
+    def priority_queues_of(self, topic_id: TopicId) -> list[TopicQueue]:
         """The queues of priorities that a topic has, the highest first.
 
         Of a topic that has no room for priorities they are ordinary ones: see `Views.queues_of`.
         """
         return self._of_priorities.get(topic_id, _NONE)
 
-    def bounds(self, topic_queue: int) -> tuple[int, int]:
+    def bounds(self, topic_queue: TopicQueue) -> tuple[int, int]:
         """(start, end) of a queue's positions; it is not opened for that."""
         queue = self._queues.get(topic_queue)
         if queue is not None:
@@ -196,7 +196,7 @@ class ConsumeQueues:
         state = self._unopened.get(topic_queue)
         return (0, 0) if state is None else (state.start_position, state.end_position)
 
-    def topic_queues(self) -> list[int]:
+    def topic_queues(self) -> list[TopicQueue]:
         """All queues that had an entry once, ascending."""
         self.settle()
         return sorted(self._bounds)
@@ -231,7 +231,7 @@ class ConsumeQueues:
             self._prepared[number] = queue, queue.begin_checkpoint()
         return not changed and not self._unsaved
 
-    def _note_references(self, number: int, found: References) -> None:
+    def _note_references(self, number: TopicQueue, found: References) -> None:
         for lowest, value in zip((self._offsets, self._delay_logs), found, strict=True):
             if value is None:
                 lowest.pop(number, None)
@@ -245,7 +245,7 @@ class ConsumeQueues:
         if removals and self._queues.get(number) is queue:  # what they point at is needed no more
             self._changes.changed.add(number)
 
-    def trimmable(self, retain_from: RetainFrom) -> list[int]:
+    def trimmable(self, retain_from: RetainFrom) -> list[TopicQueue]:
         """Queues that `ConsumeQueue.trim_position_for` would trim, ascending."""
         if self._unopened:
             self.all()
@@ -276,10 +276,10 @@ class ConsumeQueues:
         offset = min(chain(offsets, self._offsets.values()), default=None)
         return offset, min(chain(delay_logs, self._delay_logs.values()), default=None)
 
-    def drop_topic(self, topic_id: int, queue_count: int = QUEUE_COUNT_MAX) -> None:
+    def drop_topic(self, topic_id: TopicId, queue_count: int = QUEUE_COUNT_MAX) -> None:
         """Forget all queues of a deleted topic. Files go when a manifest no longer needs them."""
         first = topic_id << QUEUE_BITS
-        for number in range(first, first + queue_count):
+        for number in map(TopicQueue, range(first, first + queue_count)):
             if number in self._queues or number in self._unopened:
                 queue = self.get(number)
                 self._dropped[number] = queue.references()

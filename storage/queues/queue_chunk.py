@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.types import TopicQueue
 from storage.files.disk import Disk, Mapping
 from storage.files.file_header import (
     FILE_HEADER_BYTES,
@@ -118,14 +119,14 @@ def seal_position(slot: int) -> int:
     return _SEALS_AT + slot * SEAL_BYTES
 
 
-def pack_seal(seal: Seal, topic_queue: int) -> bytes:
+def pack_seal(seal: Seal, topic_queue: TopicQueue) -> bytes:
     """The 64 bytes of a seal."""
     count, entries_crc, offset, delay_log, release = seal
     raw = _SEAL.pack(count, entries_crc, offset, delay_log, topic_queue, release, 0)
     return raw[:-4] + crc32c(raw[:-4]).to_bytes(4, "little")
 
 
-def intact_seals(head: bytes, topic_queue: int) -> dict[int, Seal]:
+def intact_seals(head: bytes, topic_queue: TopicQueue) -> dict[int, Seal]:
     """Slot -> seal of the intact ones of a queue's chunk, out of its first `ENTRIES_AT` bytes."""
     found = {}
     for slot in (0, 1):
@@ -142,7 +143,7 @@ def find_seal(
     path: str,
     identity: Identity,
     number: int,
-    topic_queue: int,
+    topic_queue: TopicQueue,
     entry_count: int,
     file_bytes: int | None = None,
     *,
@@ -177,7 +178,7 @@ def find_seal(
 
 
 def write_seal(
-    disk: Disk, path: str, seal: Seal, sums: PageSums, slot: int, topic_queue: int
+    disk: Disk, path: str, seal: Seal, sums: PageSums, slot: int, topic_queue: TopicQueue
 ) -> Seal:
     """Make the entries that `sums` are over durable, with a seal over them, which is returned.
 

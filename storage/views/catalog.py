@@ -31,7 +31,7 @@ import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
@@ -47,6 +47,8 @@ from hourwheel.types import (
 from storage.views.catalog_items import Group, Subscription, Topic
 from storage.views.digest import Hasher, feed_numbers
 
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
 GROUP_ID_MAX: Final = (1 << 32) - 1
 _NAME: Final = re.compile(rf"[A-Za-z0-9_.|-]{{1,{NAME_BYTES_MAX}}}")
 _RULE: Final = f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.', '|' or '-'"
@@ -113,8 +115,8 @@ class Catalog:
         next_internal_topic_id: int = 0,
     ) -> None:
         """Take up the state of a checkpoint (where an untouched counter is 0)."""
-        self._topics = {config.topic_id: Topic.read(config) for config in topics}
-        self._groups = {config.group_id: Group.read(config) for config in groups}
+        self._topics = {one.topic_id: one for one in map(Topic.read, topics)}
+        self._groups = {one.group_id: one for one in map(Group.read, groups)}
         self._next_topic_id = max(next_topic_id, 1)
         """Above every topic's number ever used, but for those from the top downwards."""
         self._next_internal_id = next_internal_topic_id or TOPIC_ID_MAX
@@ -127,13 +129,13 @@ class Catalog:
         self._topic_names = sorted(self._topic_by_name)
         self._group_names = sorted(self._group_by_name)
         self._internal_count = sum(topic.internal for topic in self._topics.values())
-        self._by_group: dict[int, dict[int, Subscription]] = {}
+        self._by_group: dict[GroupId, dict[TopicId, Subscription]] = {}
         """group -> topic -> subscription; and the same the other way round."""
-        self._topics_of: dict[int, list[int]] = {}
+        self._topics_of: dict[GroupId, list[TopicId]] = {}
         """group -> its topics in `_by_group`, ascending."""
-        self._by_topic: dict[int, dict[int, Subscription]] = {}
-        self._by_retry: dict[int, Subscription] = {}
-        self._retentions_ms: dict[int, int] = {
+        self._by_topic: dict[TopicId, dict[GroupId, Subscription]] = {}
+        self._by_retry: dict[TopicId, Subscription] = {}
+        self._retentions_ms: dict[TopicId, int] = {
             one.topic_id: one.retention_ms for one in self._topics.values() if one.retention_ms
         }
         for config in subscriptions:
@@ -183,15 +185,15 @@ class Catalog:
             "names or their count are not of what there is",
         )
 
-    def _find_retentions(self) -> dict[int, int]:
-        own: dict[int, int] = {
+    def _find_retentions(self) -> dict[TopicId, int]:
+        own: dict[TopicId, int] = {
             one: topic.retention_ms for one, topic in self._topics.items() if topic.retention_ms
         }
         pairs = ((one, each.topic_id) for one, each in self._by_retry.items())
         return own | {one: own[topic_id] for one, topic_id in pairs if topic_id in own}
 
     @property
-    def retentions_ms(self) -> Mapping[int, int]:
+    def retentions_ms(self) -> Mapping[TopicId, int]:
         """Topic id -> for how long what was released is retained, where that is the topic's own.
 
         A group's retries of a topic are retained as the topic is.
@@ -247,7 +249,7 @@ class Catalog:
         topic = self._topic_by_name.get(DISPATCH_TOPIC)
         return topic is not None and topic.is_paused
 
-    def find_topic_by_id(self, topic_id: int) -> Topic | None:
+    def find_topic_by_id(self, topic_id: TopicId) -> Topic | None:
         """The topic of a number, unless it was deleted."""
         return self._topics.get(topic_id)
 
@@ -280,7 +282,7 @@ class Catalog:
             raise errors.UnknownGroup(f"there is no group {name[:200]!r}", group=name[:200])
         return group
 
-    def find_group_by_id(self, group_id: int) -> Group | None:
+    def find_group_by_id(self, group_id: GroupId) -> Group | None:
         """The group of a number, unless it was deleted."""
         return self._groups.get(group_id)
 
@@ -298,11 +300,11 @@ class Catalog:
         first = bisect_right(self._group_names, name)
         return [self._group_by_name[one] for one in self._group_names[first : first + count_max]]
 
-    def find_subscription(self, group_id: int, topic_id: int) -> Subscription | None:
+    def find_subscription(self, group_id: GroupId, topic_id: TopicId) -> Subscription | None:
         """How a group receives from a topic."""
         return self._by_group.get(group_id, _NONE).get(topic_id)
 
-    def find_subscription_by_retry(self, retry_topic_id: int) -> Subscription | None:
+    def find_subscription_by_retry(self, retry_topic_id: TopicId) -> Subscription | None:
         """Whose retries a topic takes."""
         return self._by_retry.get(retry_topic_id)
 
@@ -316,7 +318,7 @@ class Catalog:
         return len(self._by_retry)
 
     def subscriptions_of(
-        self, group_id: int, after: int = 0, count_max: int | None = None
+        self, group_id: GroupId, after: int = 0, count_max: int | None = None
     ) -> list[Subscription]:
         """A group's behind a topic, by topic: all, or so many at most."""
         topics = self._topics_of.get(group_id, [])
@@ -324,7 +326,7 @@ class Catalog:
         end = None if count_max is None else first + count_max
         return [self._by_group[group_id][topic_id] for topic_id in topics[first:end]]
 
-    def subscriptions_to(self, topic_id: int) -> list[Subscription]:
+    def subscriptions_to(self, topic_id: TopicId) -> list[Subscription]:
         """Those to a topic, by group."""
         return [one for _, one in sorted(self._by_topic.get(topic_id, _NONE).items())]
 
@@ -346,7 +348,7 @@ class Catalog:
         if change.HasField("put_topic"):
             is_own = change.put_topic.internal
         elif change.HasField("delete_topic_id"):
-            topic = self._topics.get(change.delete_topic_id)
+            topic = self._topics.get(TopicId(change.delete_topic_id))
             is_own = topic is not None and topic.internal
         else:
             is_own = change.HasField("put_subscription")
@@ -371,15 +373,16 @@ class Catalog:
 
     def topics_deleted_by(self, change: state_pb2.ConfigChange) -> list[TopicId]:
         """Which topics `apply` would delete, ascending: their queues can go then."""
-        fresh = {int(one.retry_topic_id) for one in self.subscriptions_of(change.delete_group_id)}
+        gone = self.subscriptions_of(GroupId(change.delete_group_id))
+        fresh = {one.retry_topic_id for one in gone}
         if change.delete_topic_id in self._topics:
-            fresh.add(change.delete_topic_id)
-        doomed = set[int]()
+            fresh.add(TopicId(change.delete_topic_id))
+        doomed = set[TopicId]()
         while fresh:  # a group may receive from another one's retry topic, so this goes on
             doomed |= fresh
             found = (self._by_topic.get(topic_id, _NONE).values() for topic_id in fresh)
-            fresh = {int(one.retry_topic_id) for each in found for one in each} - doomed
-        return sorted(map(TopicId, doomed))
+            fresh = {one.retry_topic_id for each in found for one in each} - doomed
+        return sorted(doomed)
 
     def _put_topic(self, config: state_pb2.TopicConfig) -> bool:
         try:
@@ -430,7 +433,7 @@ class Catalog:
     def _delete(self, change: state_pb2.ConfigChange) -> bool:
         """Delete a topic or group that exists, with all that has no use without it."""
         doomed = self.topics_deleted_by(change)
-        gone = self.subscriptions_of(change.delete_group_id)
+        gone = self.subscriptions_of(GroupId(change.delete_group_id))
         gone += [self._by_retry[one] for one in doomed if one in self._by_retry]
         for one in gone:
             self._forget_subscription(one)
@@ -443,7 +446,7 @@ class Catalog:
             group = self._group_by_name.get(topic.name.removeprefix(DEAD_LETTER_PREFIX))
             if group is not None and group.dead_letter_topic_id == topic_id:
                 self._store_group(replace(group, dead_letter_topic_id=TopicId(0)))
-        group = self._groups.pop(change.delete_group_id, None)
+        group = self._groups.pop(GroupId(change.delete_group_id), None)
         if group is not None:
             del self._group_by_name[group.name]
             _remove_name(self._group_names, group.name)
@@ -508,13 +511,8 @@ class Catalog:
         if self._by_retry.pop(subscription.retry_topic_id, None) is None:
             return
         group_id, topic_id = subscription.group_id, subscription.topic_id
-        for index, first, second in (
-            (self._by_group, group_id, topic_id),
-            (self._by_topic, topic_id, group_id),
-        ):
-            del index[first][second]
-            if not index[first]:
-                del index[first]
+        _drop_from(self._by_group, group_id, topic_id)
+        _drop_from(self._by_topic, topic_id, group_id)
         topics = self._topics_of[group_id]
         del topics[bisect_left(topics, topic_id)]
         if not topics:
@@ -567,6 +565,12 @@ class Catalog:
 def _is_internal(topic: Topic | None, name: str) -> bool:
     """Whether it is the cluster's own topic of that name."""
     return topic is not None and topic.internal and topic.name == name
+
+
+def _drop_from(index: dict[_First, dict[_Second, Subscription]], of: _First, one: _Second) -> None:
+    del index[of][one]
+    if not index[of]:
+        del index[of]
 
 
 def _subscription_key(subscription: Subscription) -> tuple[int, int]:

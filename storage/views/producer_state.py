@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
+from hourwheel.types import Epoch
 from storage.views.digest import Hasher, feed_numbers
 
 _BATCH: Final = Struct("<QQqII")
@@ -74,7 +75,7 @@ class Duplicate(NamedTuple):
 
     base_sequence: int
     store_ms: int
-    epoch: int
+    epoch: Epoch
     deduped: Deduped = NONE_DEDUPED
     """What it answered of dedup keys, by ordinals of this copy."""
 
@@ -86,7 +87,7 @@ class _Batch(NamedTuple):
     base_sequence: int
     store_ms: int
     message_count: int
-    epoch: int
+    epoch: Epoch
 
     @property
     def end_sequence(self) -> int:
@@ -208,7 +209,7 @@ class ProducerStates:
         count: int,
         base_sequence: int,
         store_ms: int,
-        epoch: int,
+        epoch: Epoch,
     ) -> None:
         """Remember a batch that `check` found new."""
         if not producer_id:

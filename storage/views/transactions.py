@@ -40,6 +40,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.limits import TRANSACTIONS_DECIDED_MAX
 from hourwheel.outcomes import TransactionState
+from hourwheel.types import NO_EPOCH, Epoch, TopicId
 from storage.views.digest import Hasher, feed_numbers
 
 _ROW: Final = Struct("<HBBIQ16sqIIIHHqQqQI4x")
@@ -56,10 +57,10 @@ class Transaction:
 
     offset: int
     """Of its PREPARE record, in `epoch`."""
-    epoch: int
+    epoch: Epoch
     token: bytes
     producer_group: str
-    topic_ids: tuple[int, ...]
+    topic_ids: tuple[TopicId, ...]
     message_count: int
     size_bytes: int
     """Of the PREPARE record."""
@@ -74,7 +75,7 @@ class Transaction:
     decided_ms: int = 0
     base_sequence: int = 0
     """Of its first message, where it is committed; the others follow."""
-    published_epoch: int = 0
+    published_epoch: Epoch = NO_EPOCH
 
     @property
     def is_open(self) -> bool:
@@ -189,7 +190,7 @@ class Transactions:
         """Whether such a transaction is open."""
         return offset in self._open
 
-    def has_open_of(self, topic_id: int) -> bool:
+    def has_open_of(self, topic_id: TopicId) -> bool:
         """Whether a transaction is open that has messages for this topic."""
         return topic_id in self._topics
 
@@ -227,7 +228,7 @@ class Transactions:
         store_ms: int,
         *,
         base_sequence: int = 0,
-        epoch: int = 0,
+        epoch: Epoch = NO_EPOCH,
     ) -> None:
         """Give one that is open its outcome; committed ones have a place in the log."""
         one = Transaction.unpack(self._open.pop(offset))

@@ -27,6 +27,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.types import TopicQueue
+
 UNIT: Final = np.dtype(
     [
         ("due_ms", "<i8"),
@@ -70,7 +72,7 @@ class Row(NamedTuple):
     crc: int
     meta_len: int
     attempt: int
-    topic_queue: int
+    topic_queue: TopicQueue
     origin_topic: int
 
     @property

@@ -40,7 +40,7 @@ class OwnedCatalog:
             self.state, codec_version=CODEC_VERSION, revision=self.state.revision + 1
         )
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: Epoch) -> None:
         """A master was elected."""
         shard = replace(self.state.shards[0], epoch=Epoch(epoch))
         self.state = replace(

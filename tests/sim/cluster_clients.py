@@ -10,6 +10,7 @@ import numpy as np
 from hourwheel.errors import CorruptLog, HourwheelError
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.formats.transaction_step import Step
+from hourwheel.types import TopicId
 from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import expired_rows, filtered_rows
 from node.shard.deduplication import Published
@@ -305,7 +306,9 @@ class Administrator(Client):
 
     def _retain(self, node: "SimNode", side: Side) -> None:
         """It gets a retention of its own, and more than one file of its queue holds."""
-        Proposer(node).retain(side.topic, self.cluster.events.random.choice((0, 100, 1_000)))
+        Proposer(node).retain(
+            TopicId(side.topic), self.cluster.events.random.choice((0, 100, 1_000))
+        )
         count = chunk_entries() + 3
         Proposer(node).publish([int(node.cluster_ms())] * count, queues=[side.queue])
 

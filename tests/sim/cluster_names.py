@@ -16,6 +16,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.state_pb2 import ConfigChange
+from hourwheel.types import NO_GROUP, GroupId, TopicId
 from node.catalog.changes import DefaultsConfig
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
@@ -254,16 +255,18 @@ def check_nothing_is_lost(model: "LogModel", batch: RecordBatch) -> bool:
     left: list[Any] = []
     for one in model.subscriptions:
         if topic_id == one.topic_id or group_id == one.group_id:
-            left += _waits(model, one.retry_topic_id, promised_ms, one.group_id)
+            left += _waits(model, TopicId(one.retry_topic_id), promised_ms, GroupId(one.group_id))
         if group_id == one.group_id:
-            left += _finished_and_there(model, group_id, one.topic_id)
+            left += _finished_and_there(model, GroupId(group_id), TopicId(one.topic_id))
     if topic_id:
-        left += _waits(model, topic_id, promised_ms)
+        left += _waits(model, TopicId(topic_id), promised_ms)
     assert not left, f"deleted, and would be missed: {left}"
     return bool(group_id or topic_id)
 
 
-def _waits(model: "LogModel", topic_id: int, promised_ms: int, group_id: int = 0) -> list[Any]:
+def _waits(
+    model: "LogModel", topic_id: TopicId, promised_ms: int, group_id: GroupId = NO_GROUP
+) -> list[Any]:
     """What is pending of a topic, or promised and not finished by a group."""
     queue = topic_id << 8
     finished = model.resolved.get((group_id, queue), set())
@@ -272,7 +275,7 @@ def _waits(model: "LogModel", topic_id: int, promised_ms: int, group_id: int = 0
     return left + [one for one in model.pending if one.topic_queue == queue]
 
 
-def _finished_and_there(model: "LogModel", group_id: int, topic_id: int) -> list[Any]:
+def _finished_and_there(model: "LogModel", group_id: GroupId, topic_id: TopicId) -> list[Any]:
     """What a group has finished, and a new one of its name would get."""
     queue = topic_id << 8
     finished, start = model.resolved.get((group_id, queue), set()), model.starts.get(queue, 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hourwheel import errors
-from hourwheel.types import NodeId
+from hourwheel.types import Epoch, NodeId
 from node.broker.slewed_clock import SlewedClock
 from node.replica.effects import (
     CloseStreams,
@@ -323,7 +323,7 @@ class SimNode:
             self.names = NodeNames(self, effect.mastership)
             self.note(f"serves epoch {self.replica.assignment.epoch}")
 
-    def dial(self, name: NodeId, epoch: int) -> None:
+    def dial(self, name: NodeId, epoch: Epoch) -> None:
         """Open a stream, while the epoch lasts."""
         master = self.replica.rules
         if master is not None and master.start.epoch == epoch:

@@ -18,7 +18,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from hourwheel.types import NodeId
+from hourwheel.types import Epoch, NodeId
 from replication.rules.follower import Stage
 from tests.sim.network import Stream
 
@@ -34,7 +34,7 @@ SILENCE_MS: Final = 1_000.0
 class MasterSide:
     """The master's end: says hello, then sends the log and beats."""
 
-    def __init__(self, node: "SimNode", follower: NodeId, epoch: int) -> None:
+    def __init__(self, node: "SimNode", follower: NodeId, epoch: Epoch) -> None:
         self._node, self._follower, self._epoch = node, follower, epoch
         self._heard_ms = node.monotonic_ms()
         self._is_over = False

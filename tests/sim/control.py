@@ -10,7 +10,7 @@ simulation's business.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.types import NO_NODE, Epoch, NodeId
+from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId
 from node.replica.effects import Assignment
 from replication.control_state.state import ControlState
 from replication.rules.isr import IsrChange
@@ -53,7 +53,7 @@ class ControlPlane:
     events: Events
     members: tuple[NodeId, ...]
     min_in_sync: int = 2
-    epoch: int = 0
+    epoch: Epoch = NO_EPOCH
     master: NodeId = NO_NODE
     version: int = 1
     epoch_seen: int = 0
@@ -129,7 +129,7 @@ class ControlPlane:
             return None
         self._heard_ms[node] = self.events.now_ms
         if resigned_epoch:
-            self.resign(resigned_epoch)
+            self.resign(Epoch(resigned_epoch))
         return self.word
 
     def change_isr(
@@ -164,7 +164,7 @@ class ControlPlane:
         self.events.note(f"control: in sync {sorted(after)} (version {self.version})")
         return True
 
-    def resign(self, epoch: int) -> None:
+    def resign(self, epoch: Epoch) -> None:
         """The master of `epoch` asks to be replaced."""
         if epoch == self.epoch:
             self._elect(without=self.master)
@@ -191,7 +191,7 @@ class ControlPlane:
         if not able:
             return
         master = self.preferred if self.preferred in able else self.events.random.choice(able)
-        self.epoch = max(self.epoch, self.epoch_seen) + 1
+        self.epoch = Epoch(max(self.epoch, self.epoch_seen) + 1)
         self.master = master
         self.version += 1
         self.reigns.append((self.epoch, master))

@@ -393,7 +393,7 @@ def control_plane_restored(seed: int) -> None:
         former = cluster.master()
         cluster.control.resign(cluster.control.epoch)
         assert cluster.await_master(not_=former.name)
-    cluster.control.epoch, cluster.control.epoch_seen = 1, 0
+    cluster.control.epoch, cluster.control.epoch_seen = Epoch(1), 0
     for node in cluster.nodes.values():
         node.kill()
         node.start()

@@ -10,7 +10,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import TopicQueue
+from hourwheel.types import Epoch, TopicQueue
 from node.replica.effects import Role
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_faults import HOUR_MS
@@ -297,7 +297,7 @@ def test_I4_epochs_go_on_when_the_control_plane_forgets_them(cluster: Cluster) -
         former = cluster.master()
         cluster.control.resign(cluster.control.epoch)
         await_another(cluster, former)
-    cluster.control.epoch = 1
+    cluster.control.epoch = Epoch(1)
     cluster.control.epoch_seen = 0
     cluster.control.version += 1
     for node in cluster.nodes.values():

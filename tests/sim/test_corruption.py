@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hourwheel import errors
+from hourwheel.types import TopicQueue
 from node.delivery.receiver import Corrupt, Delivery, ReceiveLimits
 from node.delivery.resolve_rows import dead_rows
 from node.shard.group_queue import GroupQueue
@@ -287,7 +288,7 @@ def place_of(world: ShardWorld, sequence: int, queue: int) -> tuple[str, int]:
     """(file, byte) of the body of a released message."""
     entries = world.model.queues[queue]
     position = next(at for at, one in enumerate(entries) if one.sequence == sequence)
-    unit = world.shard.views.queues.get(queue).read(position, 1)[0]
+    unit = world.shard.views.queues.get(TopicQueue(queue)).read(position, 1)[0]
     if unit["dlog_id"]:
         return f"{SHARD}/wheel/{int(unit['dlog_id']):010}.dlog", int(unit["position"])
     return world.shard.log.locate(int(unit["position"]))

@@ -37,7 +37,7 @@ def back_up(world: ShardWorld, folder: Disk) -> Captured:
     return capture(
         world.place,
         Repository(FolderStore(folder)),
-        node_id="n",
+        node_id=NodeId("n"),
         made_ms=world.now_ms,
         pace=lambda _: None,
     )
@@ -46,7 +46,7 @@ def back_up(world: ShardWorld, folder: Disk) -> Captured:
 def plan_of(
     world: ShardWorld, overdue: Overdue = Overdue.RELEASE, until_ms: int | None = None
 ) -> RestorePlan:
-    return RestorePlan(NEW_CLUSTER, "n", world.now_ms, overdue, until_ms)
+    return RestorePlan(NEW_CLUSTER, NodeId("n"), world.now_ms, overdue, until_ms)
 
 
 def restored(folder: Disk, backup_id: str, plan: RestorePlan) -> tuple[Restored, Disk]:

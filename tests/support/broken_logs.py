@@ -13,7 +13,7 @@ import numpy as np
 
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
-from hourwheel.types import Epoch, Offset
+from hourwheel.types import Epoch, Offset, TopicQueue
 from node.shard.checkpoint import MANIFEST
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
@@ -92,14 +92,14 @@ def edit_manifest(directory: Path, change: Callable[[Checkpoint], object]) -> No
     atomic_file.write(disk, path, header, manifest.SerializeToString(deterministic=True))
 
 
-def read_queue(directory: Path, topic_queue: int) -> Units:
+def read_queue(directory: Path, topic_queue: TopicQueue) -> Units:
     """The entries of a queue that has one chunk, a copy."""
     raw = _chunk(directory, topic_queue).read_bytes()
     count = _end_of(directory, topic_queue)
     return np.frombuffer(raw, UNIT, count, ENTRIES_AT).copy()
 
 
-def rewrite_queue(directory: Path, topic_queue: int, units: Units) -> None:
+def rewrite_queue(directory: Path, topic_queue: TopicQueue, units: Units) -> None:
     """Let a queue that has one chunk have these entries."""
     path = _chunk(directory, topic_queue)
     raw = bytearray(path.read_bytes())
@@ -117,12 +117,12 @@ def rewrite_queue(directory: Path, topic_queue: int, units: Units) -> None:
     edit_manifest(directory, change)
 
 
-def _chunk(directory: Path, topic_queue: int) -> Path:
+def _chunk(directory: Path, topic_queue: TopicQueue) -> Path:
     (path,) = (directory / "shard-0" / "queues" / f"{topic_queue:08x}").glob("*.cq")
     return path
 
 
-def _end_of(directory: Path, topic_queue: int) -> int:
+def _end_of(directory: Path, topic_queue: TopicQueue) -> int:
     found = atomic_file.read(
         RealDisk(directory), f"shard-0/{MANIFEST}", FileType.CHECKPOINT, IDENTITY
     )
@@ -137,13 +137,13 @@ def lose_beginning(directory: Path) -> None:
     raw = lost.read_bytes()
     begin = int(segments(directory)[1].stem)
     for folder in (directory / "shard-0" / "queues").iterdir():
-        units = read_queue(directory, int(folder.name, 16))
+        units = read_queue(directory, TopicQueue(int(folder.name, 16)))
         for index in np.flatnonzero((units["dlog_id"] == 0) & (units["position"] < begin)).tolist():
             unit = units[index]
             first, size = 64 + int(unit["position"]), int(unit["body_len"]) + int(unit["meta_len"])
             units["dlog_id"][index], units["position"][index] = number, at + len(blobs)
             blobs += raw[first : first + size]
-        rewrite_queue(directory, int(folder.name, 16), units)
+        rewrite_queue(directory, TopicQueue(int(folder.name, 16)), units)
     lost.unlink()
     path = directory / "shard-0" / delay_log_path("wheel", number)
     path.write_bytes(pack_file_header(FileType.DELAY_LOG, IDENTITY, number) + blobs)

@@ -16,6 +16,7 @@ from typing import Final
 
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.record_batch import Outcome
+from hourwheel.types import TopicId, TopicQueue
 from node.shard.job_planner import RetentionConfig
 from node.shard.node_meta import NODE_META
 from storage.files import atomic_file
@@ -226,7 +227,7 @@ class _Life:
     def _age(self, topic: int, retention_ms: int) -> None:
         """More is released to it than a file of its queue holds, and some time goes by."""
         world = self._world
-        world.retain(topic, retention_ms)
+        world.retain(TopicId(topic), retention_ms)
         world.publish([world.now_ms] * self._rng.choice((40, 80)), queues=[topic << 8])
         world.commit()
         world.advance(self._rng.choice((HOUR_MS, 26 * HOUR_MS)))
@@ -248,9 +249,9 @@ class _Life:
         self._world.publish(self._due(rng.randint(1, 6)), queues=[side.queue])
         world.commit()
         queue = rng.choice((side.queue, side.queue, side.retries << 8))
-        if self._world.shard.views.catalog.find_topic_by_id(queue >> 8) is None:
+        if self._world.shard.views.catalog.find_topic_by_id(TopicId(queue >> 8)) is None:
             return
-        end = world.shard.views.queues.get(queue).end_position
+        end = world.shard.views.queues.get(TopicQueue(queue)).end_position
         if end:
             first = rng.randrange(end)
             outcomes = (
@@ -268,8 +269,8 @@ class _Life:
     def _redrive(self, side: Side) -> None:
         """Some of the dead letters that there are; what was re-driven before is left."""
         world, rng = self._world, self._rng
-        if world.shard.views.catalog.find_topic_by_id(side.letters) is not None:
-            end = world.shard.views.queues.get(side.letters << 8).end_position
+        if world.shard.views.catalog.find_topic_by_id(TopicId(side.letters)) is not None:
+            end = world.shard.views.queues.get(TopicQueue(side.letters << 8)).end_position
             if end:
                 first = rng.randrange(end)
                 count = rng.randint(1, end - first)

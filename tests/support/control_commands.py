@@ -4,6 +4,7 @@ from itertools import count
 from typing import Any, Final
 
 from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NodeId
 from replication.control_state.commands import apply_command, make_command
 from replication.control_state.state import ControlState
 
@@ -16,7 +17,7 @@ def boot(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def register(node_id: str, boot_id: bytes, *, is_sound: bool = True, **fields: Any) -> Any:
+def register(node_id: NodeId, boot_id: bytes, *, is_sound: bool = True, **fields: Any) -> Any:
     return pb.RegisterNodeCommand(node_id=node_id, boot_id=boot_id, isr_is_sound=is_sound, **fields)
 
 
@@ -57,7 +58,7 @@ class StateWorld:
             )
         )
         for number, node_id in enumerate(NODE_IDS, 1):
-            self.ok(register_node=register(node_id, boot(number)))
+            self.ok(register_node=register(NodeId(node_id), boot(number)))
 
     def elect(self, number: int, *, expected_epoch: int | None = None) -> pb.ControlResult:
         """Try to make node `n<number>` master, in its boot `number`."""

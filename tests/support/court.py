@@ -7,13 +7,14 @@ import numpy as np
 
 from hourwheel.formats.record_batch import RecordBatch, Stamp, build_publish, stamp
 from hourwheel.internal.v1.state_pb2 import TopicConfig
+from hourwheel.types import Epoch
 from node.shard.deduplication import Mask, PublishResults, deduplicate
 from node.shard.views import Views
 from storage.views.catalog import Catalog
 from storage.views.producer_state import ProducerStates
 
 TOPIC, DELETED = 1, 2
-EPOCH, STORE_MS = 4, 77_000
+EPOCH, STORE_MS = Epoch(4), 77_000
 
 
 class Court:

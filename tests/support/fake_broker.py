@@ -12,11 +12,12 @@ from hourwheel.crc32c import crc32c
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats import message_id
 from hourwheel.formats.record_batch import Flag, RecordBatch
+from hourwheel.types import Epoch
 from hourwheel.v1 import admin_pb2, broker_pb2, filter_pb2, groups_pb2
 
 STORE_MS = 1_700_000_000_000
 """The fake's clock: it stands still."""
-SHARD, EPOCH = 3, 7
+SHARD, EPOCH = 3, Epoch(7)
 
 
 @dataclass
@@ -160,7 +161,7 @@ class FakeBroker:
         return [("n1", "127.0.0.1:1")]
 
     @property
-    def epoch(self) -> int:
+    def epoch(self) -> Epoch:
         return EPOCH
 
     # --- the broker -----------------------------------------------------------------------------

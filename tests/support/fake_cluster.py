@@ -16,6 +16,7 @@ from hourwheel import errors
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.transport.retry import Backoff
+from hourwheel.types import Epoch, NodeId
 from tests.support.fake_broker import EPOCH
 from tests.support.fake_node import FakeNode
 
@@ -25,14 +26,14 @@ __all__ = ["FakeCluster", "Member", "channel_to"]
 class Member(FakeNode):
     """One node of a cluster."""
 
-    def __init__(self, cluster: "FakeCluster", node_id: str) -> None:
+    def __init__(self, cluster: "FakeCluster", node_id: NodeId) -> None:
         super().__init__()
         self._cluster = cluster
         self.node_id = node_id
 
     @property
-    def epoch(self) -> int:
-        return self._cluster.epoch
+    def epoch(self) -> Epoch:
+        return Epoch(self._cluster.epoch)
 
     def nodes(self) -> list[tuple[str, str]]:
         others = [node for node in self._cluster.nodes if node is not self._cluster.master]
@@ -54,7 +55,7 @@ class FakeCluster:
     """See the top of this file."""
 
     def __init__(self, count: int = 3) -> None:
-        self.nodes = [Member(self, f"n{number}") for number in range(1, count + 1)]
+        self.nodes = [Member(self, NodeId(f"n{number}")) for number in range(1, count + 1)]
         self.master: Member | None = self.nodes[0]
         self.epoch = EPOCH
         self.are_hints_given = True
@@ -88,7 +89,7 @@ class FakeCluster:
     def promote(self, node: Member) -> None:
         """Make `node` the master, in a new epoch."""
         self.master = node
-        self.epoch += 1
+        self.epoch = Epoch(self.epoch + 1)
         for each in self.nodes:
             each.wake()
 

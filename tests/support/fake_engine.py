@@ -28,7 +28,7 @@ from hourwheel.outcomes import (
     ReceiptOutcome,
     RescheduleOutcome,
 )
-from hourwheel.types import topic_queue
+from hourwheel.types import Epoch, GroupId, TopicId, topic_queue
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import (
     CatalogUpdate,
@@ -68,7 +68,7 @@ from tests.support.fake_recurring import FakeRecurring
 from tests.support.fake_transactions import FakeTransactions
 
 NOW_MS: Final = 1_800_000_000_000
-EPOCH: Final = 3
+EPOCH: Final = Epoch(3)
 CLUSTER_ID: Final = bytes(range(16))
 
 
@@ -149,8 +149,8 @@ class FakeEngine:
         if "publish_batch" in self.gates:
             await self.gates["publish_batch"].wait()
         self.arrival.set()
-        where = (0, EPOCH, base, batch.header.count, self.clock_ms, False)
-        return PublishedBatchResult(*where, self.expected_gene)
+        count, now_ms = batch.header.count, self.clock_ms
+        return PublishedBatchResult(0, EPOCH, base, count, now_ms, False, self.expected_gene)
 
     async def publish_joined(
         self, topics: list[tuple[str, int]], batch: RecordBatch
@@ -260,8 +260,8 @@ class FakeEngine:
         return Delivery(
             shard=0,
             epoch=EPOCH,
-            group_id=1,
-            topic_queue=topic_queue(1, 0),
+            group_id=GroupId(1),
+            topic_queue=topic_queue(TopicId(1), 0),
             topic=params.topic,
             lease_id=self.leases,
             first_position=first,
@@ -383,7 +383,7 @@ class FakeEngine:
         if not found:
             return LagsPart([], None)
         told = [(found[0].name, lag) for lag in found[0].lags]
-        return LagsPart(told, LagPlace(found[0].name, 0))
+        return LagsPart(told, LagPlace(found[0].name, TopicId(0)))
 
     async def list_pending(
         self, query: PendingQuery, token: bytes, *, count_max: int, with_bodies: bool

@@ -13,6 +13,7 @@ from hourwheel import errors
 from hourwheel.formats import delivery_batch, message_id
 from hourwheel.formats.meta import decode
 from hourwheel.formats.receipt import Receipt
+from hourwheel.types import GroupId, TopicId, TopicQueue
 from hourwheel.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -151,7 +152,9 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
             await context.abort_with_status(to_status(refusal))
         if not leased:
             return consumer_pb2.ReceiveResponse(receive_ms=STORE_MS)
-        receipt = str(Receipt(1, node.epoch, 1, 256, len(node.leases), 0, 0, len(leased)))
+        receipt = str(
+            Receipt(1, node.epoch, GroupId(1), TopicQueue(256), len(node.leases), 0, 0, len(leased))
+        )
         node.leases[receipt] = leased
         units = np.array(
             [
@@ -167,7 +170,7 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
             units,
             [one.blob for one in leased],
             shard=SHARD,
-            topic_id=TOPIC_ID,
+            topic_id=TopicId(TOPIC_ID),
             receive_ms=STORE_MS,
             epoch=node.epoch,
         )

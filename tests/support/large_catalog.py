@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from hourwheel.types import topic_queue
+from hourwheel.types import GroupId, TopicId, topic_queue
 from node.replica.mastership import Mastership
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
@@ -61,14 +61,16 @@ def fill(mastership: Mastership, now_ms: int, size: Size) -> None:
     groups = [put_group(catalog, group_name(number)) for number in range(size.groups)]
     popular, broad = put_topic(catalog, POPULAR), put_group(catalog, BROAD)
     for group_id, topic_id in zip(groups, topics, strict=False):
-        subscribe(catalog, group_id, topic_id)
+        subscribe(catalog, GroupId(group_id), TopicId(topic_id))
     for group_id in groups[: size.crowd]:
-        subscribe(catalog, group_id, popular)
+        subscribe(catalog, GroupId(group_id), TopicId(popular))
     for topic_id in topics[: size.crowd]:
-        subscribe(catalog, broad, topic_id)
+        subscribe(catalog, GroupId(broad), TopicId(topic_id))
     entries = released(now_ms, size.leased_each + 2)
     for group_id, topic_id in zip(groups[: size.queues], topics, strict=False):
-        _lease(mastership, GroupQueue.of(group_id, topic_queue(topic_id, 0)), entries, now_ms)
+        _lease(
+            mastership, GroupQueue.of(group_id, topic_queue(TopicId(topic_id), 0)), entries, now_ms
+        )
     put_topic(catalog, OLD)
 
 
@@ -130,7 +132,7 @@ def put_group(catalog: Catalog, name: str) -> int:
     return number
 
 
-def subscribe(catalog: Catalog, group_id: int, topic_id: int) -> None:
+def subscribe(catalog: Catalog, group_id: GroupId, topic_id: TopicId) -> None:
     """Have a group read a topic."""
     group, topic = catalog.find_group_by_id(group_id), catalog.find_topic_by_id(topic_id)
     assert group is not None

@@ -16,6 +16,7 @@ from chaos.log_parts.entries import Entry
 from chaos.stored import LogFiles
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp
+from hourwheel.types import TopicQueue
 from storage.views.unit import UNIT, Units
 from tests.support.broken_logs import batches_of
 from tests.support.log_maker import log_end, segments, set_high_watermark
@@ -55,7 +56,7 @@ class Cluster:
         """The batches of a kind."""
         return [one for one in self.batches if one.header.kind == kind]
 
-    def entries(self, topic_queue: int) -> list[Entry]:
+    def entries(self, topic_queue: TopicQueue) -> list[Entry]:
         """What the log has released to a queue."""
         return self.model.queues[topic_queue]
 
@@ -153,6 +154,6 @@ def log_file(node: Path, offset: int) -> str:
     return f"{SHARD}/log/{segment_of(node, offset).name}"
 
 
-def chunk_file(topic_queue: int) -> str:
+def chunk_file(topic_queue: TopicQueue) -> str:
     """The one chunk of a queue, as findings name it."""
     return f"{SHARD}/queues/{topic_queue:08x}/{0:012}.cq"

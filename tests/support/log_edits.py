@@ -17,6 +17,7 @@ import numpy as np
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import TopicQueue
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
 from storage.files.file_header import FileType, pack_file_header
@@ -203,13 +204,13 @@ def _entry(name: str, is_dynamic: bool, directory: Path, rng: random.Random) -> 
     """A field of a queue's entry is another one."""
     cluster = Cluster([directory])
     queue = rng.choice(cluster.own_queues(retries=is_dynamic))
-    units = read_queue(directory, queue)
+    units = read_queue(directory, TopicQueue(queue))
     at = rng.randrange(len(units))
     sequence = int(units["sequence"][at])
     units[name][at] ^= 1
-    rewrite_queue(directory, queue, units)
+    rewrite_queue(directory, TopicQueue(queue), units)
     checks = ("body-wrong",) if name in _PLACES else _ENTRY_CHECKS
-    return Named(checks, chunk_file(queue), sequence)
+    return Named(checks, chunk_file(TopicQueue(queue)), sequence)
 
 
 # --- runs ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import numpy as np
 from hourwheel.client.message import ReceivedBatch
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.delivery_batch import DeliveryBatch, pack
+from hourwheel.types import Epoch, TopicId
 
 UNIT = np.dtype(
     [
@@ -25,7 +26,9 @@ def received(messages: Seq[tuple[bytes, bytes]], *, damage: int | None = None) -
             *(crc32c(meta + body), len(meta), 1 + index),
         )
     blobs = [meta + body for meta, body in messages]
-    raw = bytearray(pack(units, blobs, shard=2, topic_id=1, receive_ms=1_234, epoch=5))
+    raw = bytearray(
+        pack(units, blobs, shard=2, topic_id=TopicId(1), receive_ms=1_234, epoch=Epoch(5))
+    )
     if damage is not None:
         raw[damage] ^= 1
     batch = DeliveryBatch(bytes(raw))

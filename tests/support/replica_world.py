@@ -78,7 +78,7 @@ class ReplicaWorld:
 
     def assign(
         self,
-        epoch: int,
+        epoch: Epoch,
         master: NodeId,
         *,
         isr: str = "abc",
@@ -109,7 +109,7 @@ class ReplicaWorld:
         while applied := self.shard.apply_some(8):
             self.replica.on_applied(applied, monotonic_ms)
 
-    def become_master(self, epoch: int, *, isr: str = "abc", monotonic_ms: float = 1.0) -> None:
+    def become_master(self, epoch: Epoch, *, isr: str = "abc", monotonic_ms: float = 1.0) -> None:
         """Become the master of an epoch; EPOCH_START is written."""
         self.assign(epoch, self.name, isr=isr, monotonic_ms=monotonic_ms)
         self.replica.step(monotonic_ms)

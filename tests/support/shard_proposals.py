@@ -324,7 +324,7 @@ class ShardProposals:
             self.mastership.configure(change, self.now_ms, self._token("configure"))
         return side
 
-    def retain(self, topic_id: int, retention_ms: int) -> Token | None:
+    def retain(self, topic_id: TopicId, retention_ms: int) -> Token | None:
         """Append that a topic has a retention of its own, or, with 0, none; None: it is gone."""
         topic = self.shard.views.catalog.find_topic_by_id(topic_id)
         if topic is None:

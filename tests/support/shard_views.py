@@ -9,6 +9,7 @@ from chaos.log_model import LogModel
 from chaos.log_parts.entries import Entry
 from hourwheel.formats.meta import decode
 from hourwheel.formats.tag_gene import GENE_UNKNOWN, sparse_gene
+from hourwheel.types import TopicQueue
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from node.shard.shard import Shard
@@ -119,7 +120,7 @@ def _check_recurrences(views: Views, model: LogModel) -> None:
 
 
 def _check_queue(views: Views, number: int, expected: list[Entry], model: LogModel) -> None:
-    queue, start = views.queues.get(number), model.starts.get(number, 0)
+    queue, start = views.queues.get(TopicQueue(number)), model.starts.get(number, 0)
     assert queue.end_position == len(expected)
     assert queue.start_position == start
     found: list[Entry] = []
@@ -131,7 +132,7 @@ def _check_queue(views: Views, number: int, expected: list[Entry], model: LogMod
 
 def _check_genes(views: Views, number: int, model: LogModel) -> None:
     """A gene says what it should, or that nobody knows."""
-    queue = views.queues.get(number)
+    queue = views.queues.get(TopicQueue(number))
     at = int(queue.start_position)
     while at < queue.end_position:
         units = queue.read(at, 4_096)

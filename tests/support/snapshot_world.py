@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from hourwheel.internal.v1.replication_pb2 import SnapshotEnd, SnapshotHead
+from hourwheel.types import Epoch
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
@@ -20,7 +21,7 @@ from tests.support.shard_world import IDENTITY, ShardWorld
 from timewheel.levels import HOUR_MS
 from timewheel.wheel import WheelConfig
 
-EPOCH = 7
+EPOCH = Epoch(7)
 CONFIG = ShardConfig(
     log=LogConfig(segment_bytes=2_500, index_interval_bytes=512),
     wheel=WheelConfig(

@@ -12,6 +12,7 @@ from hourwheel.formats.record_batch import (
     build_publish,
     stamp,
 )
+from hourwheel.types import Epoch
 from node.shard.checkpoint import ShardPlace
 from node.shard.snapshot_files import (
     LOST_END,
@@ -48,7 +49,7 @@ def build() -> dict[str, bytes]:
     disk = SimulatedDisk()
     log = open_log(disk)
     epochs = EpochFile.open(disk, EPOCHS, IDENTITY)
-    epochs.append(1, 0)
+    epochs.append(Epoch(1), 0)
     _append(log, RecordBatch(build_blob(Kind.EPOCH_START, b"\x0a\x01n")), 0)
     publish = build_publish(
         [1_700_000_000_123, 1_800_000_000_456],
@@ -63,7 +64,7 @@ def build() -> dict[str, bytes]:
     )
     _append(log, RecordBatch(publish), 0)
     flush(log)
-    epochs.append(4, log.end_offset)
+    epochs.append(Epoch(4), log.end_offset)
     _append(log, RecordBatch(build_blob(Kind.EPOCH_START, b"\x0a\x01m")), 2)
     flush(log)
     log.close()
@@ -74,7 +75,7 @@ def build() -> dict[str, bytes]:
 
 
 def _append(log: CommitLog, batch: RecordBatch, sequence: int) -> None:
-    where = Stamp(log.end_offset, sequence, 1_690_000_000_000, log.durable_end_offset, 1)
+    where = Stamp(log.end_offset, sequence, 1_690_000_000_000, log.durable_end_offset, Epoch(1))
     if batch.header.stamped_bytes:
         pieces = stamp(batch, where, due_ms=batch.due_ms, topic_queue=batch.topic_queue)
     else:

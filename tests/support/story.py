@@ -25,7 +25,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.replication_pb2 import FollowerAck, Refused, SyncBeat
-from hourwheel.types import NO_NODE, NodeId
+from hourwheel.types import NO_NODE, Epoch, NodeId
 from node.replica.effects import (
     CloseStreams,
     Effect,
@@ -294,7 +294,9 @@ class Story:
             world = self.nodes[name].world
             members = isr or "".join(self.nodes)
             number = int(version or epoch)
-            world.assign(int(epoch), master, isr=members, version=number, monotonic_ms=self.now_ms)
+            world.assign(
+                Epoch(int(epoch)), master, isr=members, version=number, monotonic_ms=self.now_ms
+            )
             world.replica.step(self.now_ms)
             if name == master and world.replica.is_elected:
                 self._say(f"{name}: may not take over epoch {epoch} yet")
@@ -525,7 +527,7 @@ class Story:
     def _times(self, node: _Node) -> str:
         replica = node.world.replica
         if replica.rules is None:
-            left_ms = replica.follower.grant_left_ms(-1, NO_NODE, self.now_ms)
+            left_ms = replica.follower.grant_left_ms(Epoch(-1), NO_NODE, self.now_ms)
             return f", granted {left_ms:.0f} ms"
         left_ms = max(0.0, replica.rules.lease.until_ms() - self.now_ms)
         offset_ms = replica.rules.clock.update(self.now_ms)

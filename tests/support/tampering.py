@@ -30,6 +30,7 @@ from hourwheel.formats.record_batch import (
     build_publish,
     build_rows,
 )
+from hourwheel.types import TopicQueue
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
 from storage.files.file_header import FileType, pack_file_header
@@ -66,14 +67,14 @@ def drop_entry(
     named = {
         int(one) for kind in _BY_ID for each in cluster.of(kind) for one in each.rows["sequence"]
     }
-    entries = enumerate(cluster.entries(queue))
+    entries = enumerate(cluster.entries(TopicQueue(queue)))
     at = rng.choice([at for at, one in entries if one.sequence not in named])
     found = []
     for node in cluster.nodes if everywhere else [rng.choice(cluster.nodes)]:
-        units = read_queue(node, queue)
-        rewrite_queue(node, queue, np.delete(units, at))
+        units = read_queue(node, TopicQueue(queue))
+        rewrite_queue(node, TopicQueue(queue), np.delete(units, at))
         offset, sequence = cluster.released_by[queue][at], int(units["sequence"][at])
-        file = chunk_file(queue)
+        file = chunk_file(TopicQueue(queue))
         found.append(Expected("queue-missing", node.name, file, offset, sequence, at))
     return found
 
@@ -97,12 +98,12 @@ def double_entry(cluster: Cluster, rng: random.Random, *, retries: bool = False)
     """A message is in a queue of a replica once more, somewhere behind."""
     node = rng.choice(cluster.nodes)
     queue = rng.choice(cluster.own_queues(retries=retries))
-    units = read_queue(node, queue)
+    units = read_queue(node, TopicQueue(queue))
     at = rng.randrange(len(units))
     to = rng.randrange(at, len(units)) + 1
-    rewrite_queue(node, queue, np.insert(units, to, units[at]))
+    rewrite_queue(node, TopicQueue(queue), np.insert(units, to, units[at]))
     sequence = int(units["sequence"][at])
-    return [Expected("queue-doubled", node.name, chunk_file(queue), -1, sequence, to)]
+    return [Expected("queue-doubled", node.name, chunk_file(TopicQueue(queue)), -1, sequence, to)]
 
 
 def _add_entry(
@@ -113,10 +114,10 @@ def _add_entry(
     every = [cluster.unit_of(one) for one in sorted(sequences)]
     unit = rng.choice([one for one in every if int(one["topic_queue"][0]) in queues])
     queue, sequence = int(unit["topic_queue"][0]), int(unit["sequence"][0])
-    units = read_queue(node, queue)
+    units = read_queue(node, TopicQueue(queue))
     at = rng.randrange(len(units) + 1)
-    rewrite_queue(node, queue, np.insert(units, at, unit))
-    return [Expected(check, node.name, chunk_file(queue), -1, sequence, at)]
+    rewrite_queue(node, TopicQueue(queue), np.insert(units, at, unit))
+    return [Expected(check, node.name, chunk_file(TopicQueue(queue)), -1, sequence, at)]
 
 
 def early_entry(cluster: Cluster, rng: random.Random) -> list[Expected]:
@@ -139,12 +140,12 @@ def enqueue_void(cluster: Cluster, rng: random.Random) -> list[Expected]:
 def swap_entries(cluster: Cluster, rng: random.Random) -> list[Expected]:
     """Two entries of a queue of a replica, at any distance, have changed places."""
     node, queue = rng.choice(cluster.nodes), rng.choice(cluster.own_queues())
-    units = read_queue(node, queue)
+    units = read_queue(node, TopicQueue(queue))
     low, high = sorted(rng.sample(range(len(units)), 2))
     units[[low, high]] = units[[high, low]]
-    rewrite_queue(node, queue, units)
+    rewrite_queue(node, TopicQueue(queue), units)
     sequence = int(units["sequence"][low])
-    return [Expected("queue-order", node.name, chunk_file(queue), -1, sequence, low)]
+    return [Expected("queue-order", node.name, chunk_file(TopicQueue(queue)), -1, sequence, low)]
 
 
 # --- the log: one replica -----------------------------------------------------------------------
@@ -261,7 +262,9 @@ def _uncoverable(cluster: Cluster) -> list[tuple[int, Entry]]:
         units = [
             (one, queue, at)
             for queue, offsets in cluster.released_by.items()
-            for at, (offset, one) in enumerate(zip(offsets, cluster.entries(queue), strict=True))
+            for at, (offset, one) in enumerate(
+                zip(offsets, cluster.entries(TopicQueue(queue)), strict=True)
+            )
             if offset == low and one.attempt == 1
         ]
         if not units:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp
+from hourwheel.types import TopicQueue
 from tests.support.broken_logs import read_queue, rewrite_queue
 from tests.support.log_copies import Cluster, changed, with_rows
 from tests.support.log_edits import EDITS, turn_mark
@@ -83,7 +84,7 @@ def scramble_queue(cluster: Cluster, rng: random.Random) -> None:
     """Entries of a queue are lost, doubled, moved, and have other fields."""
     queue = rng.choice(list(cluster.model.queues))
     for node in _some(cluster, rng):
-        units = read_queue(node, queue)
+        units = read_queue(node, TopicQueue(queue))
         for _ in range(rng.randrange(1, 4)):
             if not len(units):
                 break
@@ -100,7 +101,7 @@ def scramble_queue(cluster: Cluster, rng: random.Random) -> None:
                     ("due_ms", "store_ms", "crc", "sequence", "origin_topic", "attempt")
                 )
                 units[name][at] += rng.randrange(1, 20)
-        rewrite_queue(node, queue, units)
+        rewrite_queue(node, TopicQueue(queue), units)
 
 
 def scramble_index(cluster: Cluster, rng: random.Random) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import SnapshotHead
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import NO_EPOCH, NodeId
 from node.cluster.restored_control import find_restored
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.node_meta import CONTROL, CONTROL_ALONE
@@ -63,7 +64,7 @@ def capture(
     place: ShardPlace,
     repository: Repository,
     *,
-    node_id: str,
+    node_id: NodeId,
     made_ms: int,
     pace: Callable[[int], None],
     pause: Callable[[], None] = lambda: None,
@@ -156,7 +157,7 @@ def _log_state(place: ShardPlace) -> LogState:
         path = segment_path(place.under("log"), start)
         end = start + _size_of(disk, path) - FILE_HEADER_BYTES if following is None else following
         segments.append(SegmentInfo(path, start, type(start)(end), NO_STORE_MS))
-    return LogState(0, _committed_offset(place), segments, ())
+    return LogState(NO_EPOCH, _committed_offset(place), segments, ())
 
 
 def _committed_offset(place: ShardPlace) -> int:
@@ -186,7 +187,7 @@ def _store(
     place: ShardPlace,
     control: bytes,
     *,
-    node_id: str,
+    node_id: NodeId,
     made_ms: int,
     pace: Callable[[int], None],
 ) -> Captured:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
+from hourwheel.types import NodeId
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NODE_META
 from node.tools.backup.capture import PAUSE_S, capture
@@ -116,7 +117,7 @@ def _create(parsed: argparse.Namespace) -> int:
         captured = capture(
             place,
             Repository(store),
-            node_id=meta.payload.decode(),
+            node_id=NodeId(meta.payload.decode()),
             made_ms=int(clock.wall_ms()),
             pace=pace_of(clock, parsed.rate * _MIB),
             pause=_pause,

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.types import DUE_MS_MAX
+from hourwheel.types import DUE_MS_MAX, NodeId
 from node.config.checks import NODE_ID
 from node.shard.snapshot_files import (
     FILE_BYTES_MAX,
@@ -61,7 +61,7 @@ class Manifest:
 
     cluster_id: str
     """32 hexadecimal digits."""
-    node_id: str
+    node_id: NodeId
     made_ms: int
     """When it was begun."""
     applied_offset: int

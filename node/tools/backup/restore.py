@@ -99,7 +99,7 @@ class RestorePlan:
 
     cluster_id: bytes
     """Of the new cluster: 16 bytes."""
-    node_id: str
+    node_id: NodeId
     now_ms: int
     """What is due up to here is overdue."""
     overdue: Overdue
@@ -114,7 +114,7 @@ class RestorePlan:
 class Restored:
     """What there is now."""
 
-    epoch: int
+    epoch: Epoch
     pending_count: int
     overdue_count: int
     """That fell due before, and are still pending."""

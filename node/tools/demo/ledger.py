@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hourwheel.outcomes import CancelOutcome
+from hourwheel.types import NO_EPOCH, Epoch
 from node.tools.demo.trace import Kind, Trace
 
 _PROBLEMS_MAX: Final = 10
@@ -29,7 +30,7 @@ class Arrival(NamedTuple):
     arrived_ms: float
     place: tuple[int, int] = (0, 0)
     """(topic queue, position): each release of a message has one of its own."""
-    epoch: int = 0
+    epoch: Epoch = NO_EPOCH
     """The epoch in which it was leased to the consumer."""
 
 
@@ -38,7 +39,7 @@ class Failover(NamedTuple):
 
     killed: str
     successor: str
-    epoch: int
+    epoch: Epoch
     """Of the successor."""
     gap_ms: float
     """The longest time without a delivery, from the kill on."""

@@ -17,6 +17,7 @@ from hourwheel import errors
 from hourwheel.client.cluster_status import ClusterStatus, ShardStatus
 from hourwheel.client.node_probe import NodeProbe
 from hourwheel.clock import SystemClock
+from hourwheel.types import Epoch
 from node.process.subprocess_node import ChildNode
 from node.tools.demo.ledger import Failover
 from node.tools.local_cluster.nodes import LocalCluster
@@ -184,7 +185,9 @@ class SeveralNodes:
         await cluster.wait_for_master(in_sync=len(cluster.nodes))
         in_sync_ms = self._clock.monotonic_ms() - begun_ms
         say(f"{names[victim]} was started again, and is in sync")
-        return Failover(names[victim], names[next_master], shard.epoch, 0.0, round(in_sync_ms, 1))
+        return Failover(
+            names[victim], names[next_master], Epoch(shard.epoch), 0.0, round(in_sync_ms, 1)
+        )
 
     async def settle(self) -> tuple[ClusterStatus, list[str]]:
         """(what the master says, where others do not say the same of what was applied)."""

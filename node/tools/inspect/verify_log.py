@@ -22,6 +22,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.formats import record_batch
 from hourwheel.formats.record_batch import HEADER_BYTES, Header, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import NO_EPOCH, Epoch
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
     EPOCHS,
@@ -72,7 +73,7 @@ class _Walked:
     mark: int
     applied: int | None
     epochs: tuple[EpochEntry, ...] = ()
-    epoch: int = 0
+    epoch: Epoch = NO_EPOCH
     is_known: bool = False
     """There was a batch before, and nothing is lost in between."""
     has_applied: bool = False

@@ -8,7 +8,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
-from hourwheel.types import TOPIC_ID_MAX, topic_of
+from hourwheel.types import TOPIC_ID_MAX, TopicQueue, topic_of
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.indexes import (
     TOMBSTONES,
@@ -39,7 +39,7 @@ _STATE_MAX: Final = max(SlotState)
 
 def verify_queue(files: ShardFiles, state: QueueState, blobs: Blobs, report: Report) -> None:
     """One queue: the seal, the CRC and the entries of each chunk."""
-    folder = files.path(QUEUES, folder_name(state.topic_queue))
+    folder = files.path(QUEUES, folder_name(TopicQueue(state.topic_queue)))
     if state.start_position > state.end_position:
         report.damaged(folder, None, "begins behind its end")
         return
@@ -79,7 +79,8 @@ def _verified_chunk(
     """The first `count` entries of a chunk. Raises `CorruptFile`."""
     file, header = files.open_checked(path, FileType.CONSUME_QUEUE)
     with closing(file):
-        seal, _ = find_seal(files.disk, path, header.identity, number, state.topic_queue, count)
+        queue = TopicQueue(state.topic_queue)
+        seal, _ = find_seal(files.disk, path, header.identity, number, queue, count)
         raw = file.pread(count * UNIT_BYTES, ENTRIES_AT)
     if len(raw) < count * UNIT_BYTES or crc32c(raw) != seal.entries_crc:
         raise errors.CorruptFile(

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
-from hourwheel.types import queue_of, topic_of
+from hourwheel.types import TopicQueue, queue_of, topic_of
 from node.tools.inspect.files import SHARD_START, ShardFiles
 from node.tools.inspect.report import READ_ERRORS, Report, Row, instant
 from node.tools.inspect.wheel import unit_row
@@ -160,7 +160,7 @@ def queue_states(files: ShardFiles, manifest: Checkpoint | None) -> dict[str, Qu
     """Folder of each queue -> what the manifest says of it; None where it does not name it."""
     found: dict[str, QueueState | None] = dict.fromkeys(files.list(QUEUES))
     for state in manifest.queues if manifest else ():
-        found[folder_name(state.topic_queue)] = state
+        found[folder_name(TopicQueue(state.topic_queue))] = state
     return found
 
 
@@ -210,12 +210,12 @@ def show_chunk(
 
 def chunk_seals(
     disk: Disk, path: str, header: FileHeader, file: File
-) -> dict[int, tuple[Seal, int]]:
+) -> dict[int, tuple[Seal, TopicQueue]]:
     """Slot -> (seal, topic_queue) of the intact seals of a chunk."""
-    found: dict[int, tuple[Seal, int]] = {}
+    found: dict[int, tuple[Seal, TopicQueue]] = {}
     for slot in _SEALS:
         raw = np.frombuffer(file.pread(24, seal_position(slot)).ljust(24, b"\0"), "<u4")
-        count, topic_queue = int(raw[0]), int(raw[5])
+        count, topic_queue = int(raw[0]), TopicQueue(int(raw[5]))
         try:
             seal, where = find_seal(disk, path, header.identity, header.base, topic_queue, count)
         except errors.CorruptFile:
@@ -224,7 +224,7 @@ def chunk_seals(
     return found
 
 
-def _seal_row(slot: int, seal: Seal, topic_queue: int) -> Row:
+def _seal_row(slot: int, seal: Seal, topic_queue: TopicQueue) -> Row:
     return {
         "seal": slot,
         "entries": seal.entry_count,

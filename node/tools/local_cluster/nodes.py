@@ -33,6 +33,7 @@ from hourwheel.client.node_probe import NodeProbe
 from hourwheel.clock import SystemClock
 from hourwheel.errors import HourwheelError
 from hourwheel.transport.access import PLAIN
+from hourwheel.types import NodeId
 from node.config.checks import cluster_nodes, split_address
 from node.config.model import NodeConfig
 from node.config.sources import load
@@ -374,7 +375,7 @@ def write_cluster(
             **sections.get("cluster", {}),
         }
         if is_secure:
-            sections |= security.sections_of(directory / _SECURITY, f"node-{number}")
+            sections |= security.sections_of(directory / _SECURITY, NodeId(f"node-{number}"))
         NodeConfig.of(sections)
         texts[directory / f"node-{number}.toml"] = toml_of(sections)
     for path, text in texts.items():  # whole or not at all: a file that is there is believed

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hourwheel.transport.access import Access, Tls
+from hourwheel.types import NodeId
 from node.access.user_secrets import hash_of
 
 ADMIN: Final = "admin"
@@ -76,7 +77,7 @@ def make_files(directory: Path, node_ids: list[str], now: datetime) -> None:
     _write(directory / "users", users.encode())
 
 
-def sections_of(directory: Path, node_id: str) -> dict[str, dict[str, Any]]:
+def sections_of(directory: Path, node_id: NodeId) -> dict[str, dict[str, Any]]:
     """Of one node's configuration."""
     return {
         "tls": {

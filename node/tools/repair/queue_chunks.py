@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.tag_gene import GENE_UNKNOWN
-from hourwheel.types import QUEUE_BITS, Key
+from hourwheel.types import QUEUE_BITS, Key, TopicQueue
 from node.shard.checkpoint import ShardPlace
 from node.tools.repair.images import Image, Span, read_image
 from node.tools.repair.sequences import Sequences
@@ -48,7 +48,7 @@ class Evidence(NamedTuple):
 class SalvagedChunk(NamedTuple):
     """A chunk, as far as it can be read."""
 
-    topic_queue: int
+    topic_queue: TopicQueue
     number: int
     image: Image
     lost: list[int]
@@ -60,7 +60,7 @@ class SalvagedChunk(NamedTuple):
 
 
 def salvage_chunk(
-    place: ShardPlace, topic_queue: int, number: int, count: int, evidence: Evidence
+    place: ShardPlace, topic_queue: TopicQueue, number: int, count: int, evidence: Evidence
 ) -> SalvagedChunk:
     """Read the first `count` entries of a chunk, whatever is wrong with it.
 
@@ -99,7 +99,7 @@ def _entries(image: Image, count: int) -> Units:
     return np.frombuffer(bytes(image.raw[ENTRIES_AT : ENTRIES_AT + count * UNIT_BYTES]), UNIT)
 
 
-def _mend_seals(image: Image, topic_queue: int, count: int) -> int | None:
+def _mend_seals(image: Image, topic_queue: TopicQueue, count: int) -> int | None:
     """Which seal is over so many entries."""
     for is_second_look in (False, True):
         for slot in (0, 1):
@@ -115,7 +115,7 @@ def _mend_seals(image: Image, topic_queue: int, count: int) -> int | None:
     return None
 
 
-def _proven(units: Units, topic_queue: int, evidence: Evidence) -> NDArray[np.bool_]:
+def _proven(units: Units, topic_queue: TopicQueue, evidence: Evidence) -> NDArray[np.bool_]:
     """bool[n]: which entries are what they say."""
     sizes = units["body_len"].astype(np.int64) + units["meta_len"]
     last_ms = max(evidence.store_ms, evidence.cursor.due_ms)

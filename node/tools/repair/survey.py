@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import Kind
 from hourwheel.internal.v1.state_pb2 import Checkpoint, RunState
-from hourwheel.types import Key, queue_of, topic_of
+from hourwheel.types import NO_EPOCH, Epoch, GroupId, Key, TopicQueue, queue_of, topic_of
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.deduplication import units_of
 from node.shard.views import check_feature_level
@@ -124,7 +124,7 @@ class _Look:
         self._topics = {one.topic_id: one.name for one in manifest.topics}
         starts = [one.start_sequence for one in manifest.epochs]
         self._epoch_starts = np.array(starts, np.uint64)
-        self._epochs = [0, *(one.epoch for one in manifest.epochs)]
+        self._epochs = [NO_EPOCH, *(Epoch(one.epoch) for one in manifest.epochs)]
 
     def run(self) -> None:
         bodies = Bodies(self._place.disk, self._place.under("wheel"), self._log)
@@ -149,19 +149,19 @@ class _Look:
             if image.mended:
                 self._found.images.append(image)
 
-    def _chunks(self) -> Iterator[tuple[int, int, int]]:
+    def _chunks(self) -> Iterator[tuple[TopicQueue, int, int]]:
         for state in self._manifest.queues:
             first = state.start_position // CHUNK_ENTRIES
             end = -(-state.end_position // CHUNK_ENTRIES)
             for chunk in range(first, end):
                 left = state.end_position - chunk * CHUNK_ENTRIES
-                yield state.topic_queue, chunk, min(left, CHUNK_ENTRIES)
+                yield TopicQueue(state.topic_queue), chunk, min(left, CHUNK_ENTRIES)
 
     def _give_up(self, chunk: SalvagedChunk, acks: AckStates) -> None:
         """What is lost is done with, for each group that receives from there."""
         topic_id = topic_of(chunk.topic_queue)
         groups = {
-            one.group_id
+            GroupId(one.group_id)
             for one in self._manifest.subscriptions
             if topic_id in (one.topic_id, one.retry_topic_id)
         }

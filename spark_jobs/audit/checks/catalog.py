@@ -243,7 +243,8 @@ def _note(line: Timeline, catalog: Catalog, offset: int) -> None:
     # A group's own retries come before a subscription to them.
     subscriptions.update({(one.group_id, one.retry_topic_id): one for one in every})
     _note_changes(line.subscriptions, subscriptions, offset)
-    _note_changes(line.retentions_ms, dict(catalog.retentions_ms), offset)
+    retentions_ms: dict[int, int] = dict(catalog.retentions_ms.items())
+    _note_changes(line.retentions_ms, retentions_ms, offset)
 
 
 def _note_changes(log: dict[K, list[tuple[int, V | None]]], now: dict[K, V], offset: int) -> None:

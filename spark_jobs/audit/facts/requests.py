@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.record_batch import Flag, Kind
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import QUEUE_BITS, Epoch
 from spark_jobs.logs.block_table import BlockTable
 from storage.views.producer_state import Duplicate, ProducerStates
 
@@ -275,7 +275,7 @@ def _is_new(states: ProducerStates, producer: int, first: int, count: int) -> bo
 
 
 def _adopt(
-    states: ProducerStates, producer: int, first: int, sequence: int, store_ms: int, epoch: int
+    states: ProducerStates, producer: int, first: int, sequence: int, store_ms: int, epoch: Epoch
 ) -> ProducerStates:
     """Make a producer known up to `first`, as it was before the log begins."""
     try:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RecordBatch
@@ -196,12 +195,12 @@ class Engine:
         self.service = None
         mastership.close(self.redirect())
 
-    def fail(self, error: HourwheelError) -> None:
+    def fail(self, error: errors.HourwheelError) -> None:
         """The node cannot go on: the process must end, and answers no call any more."""
         self.is_closing = True
         self._failure.report(error)
 
-    def _on_failure(self, found: "asyncio.Future[HourwheelError]") -> None:
+    def _on_failure(self, found: "asyncio.Future[errors.HourwheelError]") -> None:
         self.is_closing = True
         error = None if found.cancelled() else found.result()
         if isinstance(error, errors.CorruptFile):
@@ -224,7 +223,7 @@ class Engine:
         def call() -> None:
             try:
                 step()
-            except HourwheelError as error:
+            except errors.HourwheelError as error:
                 self.fail(error)
             except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
                 self.fail(errors.Internal(repr(error)))

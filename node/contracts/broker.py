@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.receipt import Receipt
@@ -289,7 +288,7 @@ class CatalogUpdate:
 class Failure:
     """Takes the reason why the node cannot go on; the first one counts."""
 
-    found: asyncio.Future[HourwheelError] = field(
+    found: asyncio.Future[errors.HourwheelError] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     can_be_mended: bool = False
@@ -297,7 +296,7 @@ class Failure:
     mending: asyncio.Future[None] | None = None
     """Done when the files say so: a job may have to end before."""
 
-    def report(self, error: HourwheelError) -> None:
+    def report(self, error: errors.HourwheelError) -> None:
         """Say that the process must stop because of `error`."""
         if not self.found.done():
             self.found.set_result(error)
@@ -307,7 +306,7 @@ class Failure:
         """Whatever is raised inside is a reason to stop."""
         try:
             yield
-        except HourwheelError as error:
+        except errors.HourwheelError as error:
             self.report(error)
         except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
             self.report(errors.Internal(repr(error)))

@@ -33,7 +33,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateResponse,
     SyncBeat,
 )
-from hourwheel.types import NodeId
+from hourwheel.types import Epoch, NodeId
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.peer_links import PeerLinks
@@ -337,16 +337,16 @@ class ReplicationServer:
         answer, stream = await self._answer_hello(first.hello)
         if not isinstance(answer, FollowerHello):
             if answer.reason:
-                self._complain(NodeId(first.hello.node_id), first.hello.epoch, answer)
+                self._complain(NodeId(first.hello.node_id), Epoch(first.hello.epoch), answer)
             await context.write(ReplicateResponse(refused=answer))
             return
-        self._note_following(NodeId(first.hello.node_id), first.hello.epoch)
+        self._note_following(NodeId(first.hello.node_id), Epoch(first.hello.epoch))
         await context.write(ReplicateResponse(hello=answer))
         second = await anext(requests, _NOTHING)
         if not second.HasField("begin"):
             raise NotFollowed("a begin comes second")
         if second.begin.take_snapshot:
-            self._snapshots.receiver.need(NodeId(first.hello.node_id), first.hello.epoch)
+            self._snapshots.receiver.need(NodeId(first.hello.node_id), Epoch(first.hello.epoch))
             return
         async with self._turn:
             if second.begin.offset < self._replica.facts.end_offset:  # else nothing is cut
@@ -388,7 +388,7 @@ class ReplicationServer:
                 async with asyncio.timeout(wait_s):
                     await self._may_follow.wait()
 
-    def _note_following(self, master: NodeId, epoch: int) -> None:
+    def _note_following(self, master: NodeId, epoch: Epoch) -> None:
         """Once an epoch, and again where something was copied since.
 
         On a full disk each write ends the stream, and its master opens another one every second.
@@ -398,7 +398,7 @@ class ReplicationServer:
         self._followed = following
         _log.log(level, "following_started", master=master, epoch=epoch)
 
-    def _complain(self, master: NodeId, epoch: int, refused: Refused) -> None:
+    def _complain(self, master: NodeId, epoch: Epoch, refused: Refused) -> None:
         """Once for each epoch: a master tries again and again."""
         if self._complained_of != (master, epoch):
             self._complained_of = (master, epoch)

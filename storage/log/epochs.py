@@ -102,7 +102,7 @@ class EpochFile:
         """The last epoch; None before the first."""
         return self._entries[-1] if self._entries else None
 
-    def append(self, epoch: int, start_offset: int, *, log_start_offset: int = 0) -> None:
+    def append(self, epoch: Epoch, start_offset: int, *, log_start_offset: int = 0) -> None:
         """A new epoch begins at `start_offset`, the log's end.
 
         Args:
@@ -179,7 +179,7 @@ def find_parting(
     return Offset(0) if master_span[0] == 0 and follower_span[0] == 0 else None
 
 
-def _end_of(entries: Sequence[EpochEntry], epoch: int, log_end: int) -> int:
+def _end_of(entries: Sequence[EpochEntry], epoch: Epoch, log_end: int) -> int:
     for entry in entries:
         if entry.epoch > epoch:
             return entry.start_offset
@@ -226,7 +226,7 @@ class EpochStore:
         """See that the next epoch can be noted on a full disk, as far as there is room now."""
         atomic_file.keep_room(self._disk, self._path, _EPOCH.size + len(self.master.encode()))
 
-    def is_acceptable(self, epoch: int, master: NodeId) -> bool:
+    def is_acceptable(self, epoch: Epoch, master: NodeId) -> bool:
         """Whether to follow that master in that epoch, as far as this node can tell."""
         return epoch > self.epoch or (epoch == self.epoch and master == self.master)
 

@@ -8,8 +8,6 @@ from typing import Final, NamedTuple, NewType
 
 Offset = NewType("Offset", int)
 """A byte address in the commit log of one shard; it only grows, across segments."""
-SequenceNumber = NewType("SequenceNumber", int)
-"""The dense number of a published message in its shard, from 0."""
 Position = NewType("Position", int)
 """The ordinal of an entry in one consume queue, from 0."""
 Epoch = NewType("Epoch", int)
@@ -19,12 +17,8 @@ NodeId = NewType("NodeId", str)
 ShardId = NewType("ShardId", int)
 TopicId = NewType("TopicId", int)
 GroupId = NewType("GroupId", int)
-QueueId = NewType("QueueId", int)
-"""The ordinal of a queue in its topic, from 0."""
 TopicQueue = NewType("TopicQueue", int)
 """`topic_id << 8 | queue`: which consume queue an entry belongs to."""
-DueMs = NewType("DueMs", int)
-"""When a message is due: an instant in epoch milliseconds, never a delay."""
 
 QUEUE_BITS: Final = 8
 QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS

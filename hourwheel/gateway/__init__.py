@@ -12,7 +12,6 @@
     metrics.py      what Prometheus is told: one table, and counts
     settings.py     the configuration
     prepared.py     the configuration with what its files say
-    watched_files.py    reads it again when it changes
     command.py      what `hourwheel http` does
 
 A request goes through them in this order: `port` accepts a connection, `exchange` reads the head,

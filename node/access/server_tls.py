@@ -28,7 +28,7 @@ from hourwheel import errors
 from hourwheel.transport.access import Access, Tls
 from node.config.tls import TlsSection
 from node.telemetry import logs
-from replication.watched_files import WatchedFiles, read_file
+from replication.node_files import NodeFiles, read_file
 
 _SECONDS: Final = 0.001
 _CERTIFICATE: Final = "tls.certificate_file"
@@ -70,7 +70,7 @@ class ServerTls:
         paths = (section.certificate_file, section.key_file, section.client_authority_file)
         self._leaf: x509.Certificate | None = None
         """That is in use."""
-        self._files = WatchedFiles([path for path in paths if path], self._read, note)
+        self._files = NodeFiles([path for path in paths if path], self._read, note)
 
     @property
     def context(self) -> ssl.SSLContext:

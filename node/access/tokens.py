@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from hourwheel import errors
 from node.config.authentication import AuthenticationSection
 from node.contracts.access import Method, Principal
-from replication.watched_files import WatchedFiles, read_file
+from replication.node_files import NodeFiles, read_file
 
 TOKEN_CHARS_MAX: Final = 8 * 1024
 NAME_CHARS_MAX: Final = 256
@@ -71,7 +71,7 @@ class Tokens:
         """Read the keys. Raises ConfigError: there are none, or others than public ones."""
         self._section = section
         path = section.token_keys_file
-        self.files = WatchedFiles([path], lambda: _parse(path, read_file(_KEY, path)))
+        self.files = NodeFiles([path], lambda: _parse(path, read_file(_KEY, path)))
         self._version = self.files.version
         self._remembered: dict[bytes, Login] = {}
         self._digest_key = secrets.token_bytes(32)

@@ -5,7 +5,7 @@ from typing import Final
 from hourwheel import errors
 from node.access.tokens import is_name
 from node.access.user_secrets import is_affordable
-from replication.watched_files import WatchedFiles, read_file
+from replication.node_files import NodeFiles, read_file
 
 _KEY: Final = "authentication.users_file"
 
@@ -15,7 +15,7 @@ class UsersFile:
 
     def __init__(self, path: str) -> None:
         """Read them. Raises ConfigError: it cannot be read, or a line is wrong."""
-        self.files = WatchedFiles([path], lambda: _parse(path))
+        self.files = NodeFiles([path], lambda: _parse(path))
 
     def find_hash(self, name: str) -> str | None:
         """Of the user's secret; None: there is no such user."""

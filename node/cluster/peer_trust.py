@@ -15,8 +15,8 @@ from hourwheel import errors
 from hourwheel.types import NodeId
 from node.config.cluster import ClusterSection
 from node.metrics.family import CertificateEnds
+from replication.node_files import NodeFiles, read_file
 from replication.raft.security import ContextReader
-from replication.watched_files import WatchedFiles, read_file
 
 _CERTIFICATE: Final = "cluster.tls_certificate_file"
 _KEY: Final = "cluster.tls_key_file"
@@ -119,10 +119,10 @@ class PeerTrust:
         files = [config.tls_certificate_file, config.tls_key_file, config.tls_authority_file]
         certificate, key, authority = map(Path, files)
         self._reader = ContextReader(certificate, key, authority, node_id)
-        self._files: WatchedFiles[_Certified] | None = None
+        self._files: NodeFiles[_Certified] | None = None
         self._first = read_trust(config)
         if self._first.is_tls:
-            self._files = WatchedFiles(files, self._read, note)
+            self._files = NodeFiles(files, self._read, note)
 
     @property
     def now(self) -> Trust:

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.types import NO_NODE, NodeId
+from replication.node_files import NodeFiles
 from replication.raft.handshake import SECRET_BYTES_MIN
-from replication.watched_files import WatchedFiles
 
 _ROUNDS_MAX: Final = 8
 """TLS 1.3 needs three: hello, answer and proof, proof."""
@@ -34,7 +34,7 @@ class Security:
     """One of the two."""
 
     secret: bytes | None = None
-    files: WatchedFiles[Contexts] | None = None
+    files: NodeFiles[Contexts] | None = None
     """Of certificates. Whoever uses them has them watched."""
 
     @property
@@ -120,7 +120,7 @@ def with_certificates(
         ConfigError: a file is missing or is not what it should be.
     """
     reader = ContextReader(certificate, key, authority, node_id)
-    return Security(files=WatchedFiles(reader.paths, reader.read))
+    return Security(files=NodeFiles(reader.paths, reader.read))
 
 
 class ContextReader:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel import watched_files
 from hourwheel.errors import ConfigError
-from hourwheel.gateway import watched_files
-from hourwheel.gateway.watched_files import WatchedFiles
+from hourwheel.watched_files import ToldInLog, WatchedFiles
 
 LOG = logging.getLogger("tests.watched")
 
@@ -20,7 +20,7 @@ class Files:
         self.directory, self.reads = directory, 0
         self.write("all", "a")
         self.write("a", "1")
-        self.watched = WatchedFiles(self.make, LOG)
+        self.watched = WatchedFiles(self.make, ToldInLog(LOG))
 
     def write(self, name: str, text: str) -> None:
         new = self.directory / f"{name}.new"
@@ -37,6 +37,8 @@ class Files:
             raise ConfigError(f"no {error.filename}") from None
         if "bad" in value:
             raise ConfigError("it is bad")
+        if "odd" in value:
+            raise ZeroDivisionError
         return value, list(map(str, paths))
 
 
@@ -93,7 +95,19 @@ def test_the_former_stays_while_the_new_cannot_be_used(
     files.write("a", "3")
     assert files.watched.look()
     assert (files.watched.value, files.watched.is_refused) == ("3", False)
-    assert caplog.records[-1].getMessage() == "the configuration can be used again"
+    assert caplog.records[-1].getMessage() == "the configuration can be used again, and is in use"
+
+
+def test_a_mistake_of_ours_ends_neither_what_was_read_nor_the_looking(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, LOG.name)
+    files.write("a", "odd")
+    assert not files.watched.look()
+    assert (files.watched.value, files.watched.is_refused) == ("1", True)
+    assert caplog.records[0].exc_info is not None
+    files.write("a", "2")
+    assert files.watched.look()
 
 
 async def test_who_watches_is_told_of_each_new_value(

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from hourwheel import errors
-from replication.watched_files import WatchedFiles
+from replication.node_files import NodeFiles
 
 
 def test_files_are_looked_at_on_after_an_unexpected_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.ERROR, logger="replication.watched_files")
+    caplog.set_level(logging.ERROR, logger="replication.node_files")
     path = tmp_path / "file"
     path.write_text("one")
 
@@ -24,7 +24,7 @@ def test_files_are_looked_at_on_after_an_unexpected_error(
             raise errors.ConfigError("wrong", key="file", value="")
         return text
 
-    files = WatchedFiles([str(path)], make)
+    files = NodeFiles([str(path)], make)
     for text in ("odd", "wrong"):
         path.write_text(text)
         for _ in range(3):

@@ -49,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--audit", action="store_true", help=audits)
     secure = "TLS, users and permissions in every scenario"
     parser.add_argument("--secure", action="store_true", help=secure)
+    hangs = "how long anything may take, in seconds: more on a machine that others use"
+    parser.add_argument("--hang-s", type=float, default=Options.hang_s, help=hangs)
     parser.add_argument("--tree", type=Path, default=TREE, help="the checkout whose nodes are run")
     return parser
 
@@ -69,6 +71,7 @@ async def _all(chosen: list[Scenario], parsed: argparse.Namespace, folder: Path)
         network=parsed.network,
         audits=parsed.audit,
         is_guarded=parsed.secure,
+        hang_s=parsed.hang_s,
     )
     results: list[Result] = []
     for scenario in chosen:

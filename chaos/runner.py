@@ -110,7 +110,7 @@ class Options:
     launcher: tuple[str, ...] = ()
     """Another module than `node` to run: for tests of the checker."""
     hang_s: float = 120.0
-    """How long anything may take."""
+    """How long a client may wait for anything; nodes half of that, if it is more than a minute."""
     network: str = "auto"
     """auto, loopback, proxies or namespaces."""
     audits: bool = False
@@ -138,7 +138,7 @@ async def play(scenario: Scenario, seed: int, options: Options, say: Say) -> Res
                 options.nodes,
                 values=scenario.values,
                 tree=options.tree,
-                hang_s=min(HANG_S, options.hang_s),
+                hang_s=max(min(HANG_S, options.hang_s), options.hang_s / 2),
                 is_guarded=is_guarded,
             )
             await _play(cluster, scenario, result, options, say)
@@ -261,7 +261,7 @@ async def _play_on(
             left = f"{load.open_count} messages are still waited for: {why}"
             result.violations.append(Violation("not served", left))
         result.violations += [
-            Violation("given up", f"a client that tries for 2 minutes: {error!r}")
+            Violation("given up", f"a client that tries for {options.hang_s:.0f} s: {error!r}")
             for error in load.given_up
         ]
         bounds = Bounds(clock_ms=scenario.clock_ms, revoked_ms=options.revoked_ms)

@@ -102,50 +102,6 @@ async def test_refusal_is_the_same_whether_the_topic_exists() -> None:
         assert found[0] == found[1]
 
 
-def named(request: Any, name: str) -> Any:
-    """The request, with this name in each field that is a text, of what is in it, too."""
-    for field in request.DESCRIPTOR.fields:
-        if field.type == field.TYPE_STRING and field.is_repeated:
-            getattr(request, field.name)[:] = [name]
-        elif field.type == field.TYPE_STRING:
-            setattr(request, field.name, name)
-        elif field.type == field.TYPE_MESSAGE and not field.is_repeated:
-            inner = getattr(request, field.name)
-            if inner.DESCRIPTOR.full_name.startswith("hourwheel."):
-                named(inner, name)
-                inner.SetInParent()
-    return request
-
-
-@pytest.mark.parametrize("name", [one for one in RULES if not METHODS[one].client_streaming])
-async def test_refusal_of_each_method_is_the_same_whether_what_it_names_exists(name: str) -> None:
-    """Code, words, facts, metadata, and what the engine was asked for."""
-    found = []
-    async with ApiWorld(identify=identify) as world:
-        await world.admin.CreateTopic(admin_pb2.CreateTopicRequest(name="there"))
-        await world.admin.PutGroup(admin_pb2.PutGroupRequest(name="there"))
-        world.access.replace(on(*ALL))
-        service, _, last = name.rpartition(".")
-        request = GetMessageClass(METHODS[name].input_type)
-        unary: Any = world.channel.unary_unary(
-            f"/{service}/{last}", request_serializer=request.SerializeToString
-        )
-        for what, who in (("there", ALICE), ("gone!", ALICE), ("there", ()), ("gone!", ())):
-            before = len(world.engine.calls)
-            try:
-                await unary(named(request(), what), metadata=who, timeout=60)
-            except grpc.aio.AioRpcError as error:
-                sent = [*(error.initial_metadata() or ()), *(error.trailing_metadata() or ())]
-                told = [error.code(), error.details(), sorted(map(str, sent))]
-            else:
-                told = ["answered"]
-            found.append((str(told).replace(what, "it"), len(world.engine.calls) - before))
-    assert found[0] == found[1]
-    assert found[2] == found[3]
-    assert "PERMISSION_DENIED" in found[2][0]
-    assert found[2][1] == 0
-
-
 async def test_list_shows_what_its_caller_may_look_at_page_by_page() -> None:
     async with ApiWorld(identify=identify) as world:
         for number in range(8):

@@ -43,6 +43,15 @@ _All = Annotated[
 _Description = Annotated[
     str | None, typer.Option("--description", help="For people, at most 256 bytes.")
 ]
+_Retention = Annotated[
+    int | None,
+    typer.Option(
+        "--retention",
+        parser=duration_option,
+        metavar="DURATION",
+        help="Keep what was released for so long, at least a minute; 0s: the nodes' default.",
+    ),
+]
 _IfVersion = Annotated[
     int | None,
     typer.Option("--if-version", metavar="VERSION", help="Change nothing unless it has this one."),
@@ -106,6 +115,7 @@ def create_topic(
         list[str] | None,
         typer.Option(metavar="NAME", help="A property that is in the gene, too; may be repeated."),
     ] = None,
+    retention_ms: _Retention = None,
     *,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
@@ -118,7 +128,10 @@ def create_topic(
         if gene_kind is not None or gene_bits or gene_property:
             kind = gene_kind or GeneKind.SPARSE
             gene = GeneSpec(kind, gene_bits, tuple(gene_property or ()))
-        _show_topic(output, await admin.create_topic(name, queue_count=queue_count, gene=gene))
+        topic = await admin.create_topic(
+            name, queue_count=queue_count, gene=gene, retention_ms=retention_ms
+        )
+        _show_topic(output, topic)
 
     run_with_admin(output, server, command)
 
@@ -157,16 +170,7 @@ def update_topic(
             show_default="as it was",
         ),
     ] = None,
-    retention_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--retention",
-            parser=duration_option,
-            metavar="DURATION",
-            help="Keep what was released for so long, at least a minute; 0s: the nodes' default.",
-            show_default="as it was",
-        ),
-    ] = None,
+    retention_ms: _Retention = None,
     expected_version: _IfVersion = None,
     *,
     server: Server = SERVER_DEFAULT,

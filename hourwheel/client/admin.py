@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
+from hourwheel import errors
 from hourwheel.client import access, damage, members, wheel
 from hourwheel.client.catalog import (
     DeadLetter,
@@ -104,7 +105,12 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
     # --- topics ---------------------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, *, queue_count: int = 0, gene: GeneSpec | None = None
+        self,
+        name: str,
+        *,
+        queue_count: int = 0,
+        gene: GeneSpec | None = None,
+        retention_ms: int | None = None,
     ) -> TopicInfo:
         """Create a topic; one that exists with the same settings is fine.
 
@@ -112,18 +118,29 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
             name: 1-127 characters of [A-Za-z0-9_-.|].
             queue_count: 1 to 256; 0 for the default.
             gene: how its index describes messages; it cannot be changed later. None: the default.
+            retention_ms: how long what was released stays; 0: as `log.retention_ms` says. None: so,
+                or as what there is has it.
 
         Raises:
-            InvalidArgument: `queue_count` is negative, out of range or no whole number.
+            InvalidArgument: a number that is negative, out of range or no whole number.
             AlreadyExists: with other settings.
+            FeatureLevelTooLow: a retention, and some node is of an earlier version. One that does
+                not know the field has made the topic without it.
         """
         check_count(queue_count, "queue_count")
+        check_count(retention_ms or 0, "retention_ms", at_most=RETENTION_MS_MAX)
         wire_gene = None if gene is None else gene_to_wire(gene)
         settings = admin_pb2.TopicSettings(queue_count=queue_count, gene=wire_gene)
         answer = await self._channel.call(
-            CREATE_TOPIC, admin_pb2.CreateTopicRequest(name=name, settings=settings)
+            CREATE_TOPIC,
+            admin_pb2.CreateTopicRequest(name=name, settings=settings, retention_ms=retention_ms),
         )
-        return topic_of(answer.topic)
+        topic = topic_of(answer.topic)
+        if retention_ms not in {None, topic.retention_ms}:
+            raise errors.FeatureLevelTooLow(
+                "the master is of an earlier version, and made the topic without its retention"
+            )
+        return topic
 
     async def update_topic(
         self,

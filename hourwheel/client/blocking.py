@@ -360,10 +360,18 @@ class Admin(BlockingPending, BlockingRecurrences, BlockingUnblock):
         self._thread.finish(self._twin.close())
 
     def create_topic(
-        self, name: str, *, queue_count: int = 0, gene: GeneSpec | None = None
+        self,
+        name: str,
+        *,
+        queue_count: int = 0,
+        gene: GeneSpec | None = None,
+        retention_ms: int | None = None,
     ) -> catalog.TopicInfo:
         """See `AsyncAdmin.create_topic`."""
-        return self._thread.run(self._twin.create_topic(name, queue_count=queue_count, gene=gene))
+        making = self._twin.create_topic(
+            name, queue_count=queue_count, gene=gene, retention_ms=retention_ms
+        )
+        return self._thread.run(making)
 
     def update_topic(self, name: str, **changes: Any) -> catalog.TopicInfo:
         """See `AsyncAdmin.update_topic`."""

@@ -57,12 +57,14 @@ class Topic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., released_count: _Optional[int] = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "settings")
+    __slots__ = ("name", "settings", "retention_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: TopicSettings
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ...) -> None: ...
+    retention_ms: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[TopicSettings, _Mapping]] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("topic",)

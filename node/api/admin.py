@@ -34,6 +34,7 @@ from node.contracts.broker import (
     CatalogUpdate,
     EnginePort,
     GroupInfo,
+    NewTopic,
     SubscriptionInfo,
     TopicInfo,
 )
@@ -67,7 +68,8 @@ class Admin:
         check_at_most("settings.queue_count", queue_count, QUEUE_COUNT_MAX)
         requested = request.settings
         gene = gene_from_wire(requested.gene) if requested.HasField("gene") else None
-        topic = await self._engine.create_topic(request.name, queue_count, gene)
+        wanted = NewTopic(gene, _retention(request))
+        topic = await self._engine.create_topic(request.name, queue_count, wanted)
         return wire.CreateTopicResponse(topic=_topic(topic))
 
     async def delete_topic(
@@ -351,9 +353,7 @@ def _update(request: wire.UpdateTopicRequest | wire.UpdateGroupRequest) -> Catal
         if request.HasField("dispatch_tolerance_ms"):
             tolerance_ms = request.dispatch_tolerance_ms
             check_at_most("dispatch_tolerance_ms", tolerance_ms, limits.DISPATCH_TOLERANCE_MS_MAX)
-        if request.HasField("retention_ms"):
-            retention_ms = request.retention_ms
-            _check_retention(retention_ms)
+        retention_ms = _retention(request)
     return CatalogUpdate(
         request.description if request.HasField("description") else None,
         request.is_paused if request.HasField("is_paused") else None,
@@ -363,13 +363,17 @@ def _update(request: wire.UpdateTopicRequest | wire.UpdateGroupRequest) -> Catal
     )
 
 
-def _check_retention(retention_ms: int) -> None:
-    """Raises InvalidArgument."""
+def _retention(request: wire.CreateTopicRequest | wire.UpdateTopicRequest) -> int | None:
+    """None: it is not given. Raises InvalidArgument."""
+    if not request.HasField("retention_ms"):
+        return None
+    found = request.retention_ms
     least_ms, most_ms = limits.RETENTION_MS_MIN, limits.RETENTION_MS_MAX
-    if retention_ms and not least_ms <= retention_ms <= most_ms:
+    if found and not least_ms <= found <= most_ms:
         raise errors.InvalidArgument(
             f"retention_ms is 0, or {least_ms} to {most_ms}", field="retention_ms"
         )
+    return found
 
 
 def _topic(topic: TopicInfo) -> wire.Topic:

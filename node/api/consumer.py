@@ -40,8 +40,8 @@ from node.contracts.answer_budget import (
     ROW_OVERHEAD_BYTES,
     HeldAnswer,
 )
-from node.contracts.broker import Attempt, Delivery, EnginePort, ReceiveParams, Selection
-from node.contracts.ending import ACKED, Ending
+from node.contracts.broker import Delivery, EnginePort, ReceiveParams, Selection
+from node.contracts.ending import ACKED, Attempt, Ending
 
 _MESSAGES_DEFAULT: Final = 32
 _BYTES_DEFAULT: Final = 1 << 20

@@ -417,11 +417,11 @@ class Engine:
         return self._master.change_invisible(group, selections, invisible_ms)
 
     async def create_topic(
-        self, name: str, queue_count: int, gene: GeneSpec | None = None
+        self, name: str, queue_count: int, wanted: broker.NewTopic | None = None
     ) -> broker.TopicInfo:
         """See EnginePort."""
         master = self._master
-        return await master.answer(master.catalog_service.create_topic(name, queue_count, gene))
+        return await master.answer(master.catalog_service.create_topic(name, queue_count, wanted))
 
     async def delete_topic(self, name: str) -> None:
         """See EnginePort."""

@@ -39,6 +39,7 @@ from node.contracts.broker import (
     CatalogUpdate,
     GroupInfo,
     GroupSettings,
+    NewTopic,
     SubscriptionInfo,
     TopicInfo,
 )
@@ -263,10 +264,11 @@ class CatalogService:
         return DEFAULT_SPEC if topic is None else topic.gene
 
     async def create_topic(
-        self, name: str, queue_count: int, gene: GeneSpec | None = None
+        self, name: str, queue_count: int, wanted: NewTopic | None = None
     ) -> TopicInfo:
         """See EnginePort."""
         validate_topic_name(name)
+        gene, retention_ms = wanted or NewTopic()
         async with self._changing():
             await self._log.settle()
             found = self._catalog.find_topic(name)
@@ -274,7 +276,9 @@ class CatalogService:
             if found is None:
                 self._check_topic_room(0)
                 number = TopicId(NO_NUMBER)
-                topic = Topic(number, name, count, gene=gene or DEFAULT_SPEC)
+                plain = Topic(number, name, count, gene=gene or DEFAULT_SPEC)
+                topic = replace(plain, retention_ms=retention_ms or 0)
+                check_retention(self._shard.views, plain, topic)
                 found = await self._owner.put_topic(topic, None)
             if found.queue_count != count and queue_count:
                 raise errors.AlreadyExists(
@@ -285,6 +289,12 @@ class CatalogService:
             if gene is not None and gene != found.gene:
                 raise errors.AlreadyExists(
                     f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
+                )
+            if retention_ms not in {None, found.retention_ms}:
+                raise errors.AlreadyExists(
+                    f"topic {name!r} has a retention of {found.retention_ms} ms",
+                    topic=name,
+                    retention_ms=found.retention_ms,
                 )
             if found.automatic:  # an operator asks for it now
                 found = await self._owner.put_topic(replace(found, automatic=False), found)

@@ -21,7 +21,7 @@ from node.consumers.group_limits import GroupLimits
 from node.consumers.housekeeping import Housekeeping
 from node.consumers.waiters import Interest, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
-from node.contracts.broker import Attempt
+from node.contracts.ending import Attempt
 from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.message_lease import Lease, PollMark
 from node.delivery.receiver import Delivery, ReceiveLimits

@@ -30,7 +30,7 @@ from node.contracts.dead_letters import (
     DeadLettersPage,
     RedrivenPage,
 )
-from node.contracts.ending import Ending
+from node.contracts.ending import Attempt, Ending
 from node.contracts.group_positions import SkippedInfo, UnblockPort
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
@@ -79,13 +79,6 @@ class PublishedBatchResult:
     expected_gene: GeneSpec | None = None
     """How the topic wants genes to be made, where those of this batch were made otherwise."""
     deduped: DedupedIds | None = None
-
-
-class Attempt(NamedTuple):
-    """Which poll of which poller a Receive is: the same one again gets the same lease."""
-
-    poller_id: int
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +264,13 @@ class GroupSettings:
     keeps_expired: bool | None = None
 
 
+class NewTopic(NamedTuple):
+    """How a topic is made; None: as the default is, or what there is."""
+
+    gene: GeneSpec | None = None
+    retention_ms: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CatalogUpdate:
     """What to change of a topic or group; None: it stays."""
@@ -407,9 +407,9 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, UnblockPort, Protoco
         ...
 
     async def create_topic(
-        self, name: str, queue_count: int, gene: GeneSpec | None = None
+        self, name: str, queue_count: int, wanted: NewTopic | None = None
     ) -> TopicInfo:
-        """Make a topic; AlreadyExists if there is one with other settings. `gene` None: any."""
+        """Make a topic; AlreadyExists if there is one with other settings."""
         ...
 
     async def delete_topic(self, name: str) -> None:

@@ -1,7 +1,14 @@
-"""How a consumer ends its leases, as it passes between the API and the engine."""
+"""How a consumer asks for leases and ends them, as it passes between the API and the engine."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+
+class Attempt(NamedTuple):
+    """Which poll of which poller a Receive is: the same one again gets the same lease."""
+
+    poller_id: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

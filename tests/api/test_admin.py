@@ -345,10 +345,14 @@ async def test_topics_and_groups_are_changed_field_by_field() -> None:
         lasting = wire.UpdateTopicRequest(name="orders", retention_ms=60_000)
         await world.admin.UpdateTopic(lasting)
         await world.admin.UpdateTopic(wire.UpdateTopicRequest(name="orders", retention_ms=0))
+        made = wire.CreateTopicRequest(name="bills", retention_ms=60_000)
+        assert (await world.admin.CreateTopic(made)).topic.retention_ms == 60_000
         for retention_ms in (1, 59_999, 315_360_000_001, (1 << 64) - 1):
-            lasting.retention_ms = retention_ms
-            refusal = await refused(world.admin.UpdateTopic(lasting))
-            assert (refusal.reason, refusal.params["field"]) == ("INVALID_ARGUMENT", "retention_ms")
+            lasting.retention_ms = made.retention_ms = retention_ms
+            for asked_for in (world.admin.UpdateTopic(lasting), world.admin.CreateTopic(made)):
+                refusal = await refused(asked_for)
+                assert refusal.reason == "INVALID_ARGUMENT"
+                assert refusal.params["field"] == "retention_ms"
         settings = wire.GroupSettings(attempts_max=3)
         changed = wire.UpdateGroupRequest(name="billing", description="", settings=settings)
         group = (await world.admin.UpdateGroup(changed)).group

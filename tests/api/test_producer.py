@@ -26,6 +26,7 @@ from hourwheel.v1.broker_pb2 import (
     PublishRequest,
 )
 from node.api.producer import PUBLISH_COUNT_MAX
+from node.contracts.broker import NewTopic
 from tests.support.api_world import ApiWorld, refused
 from tests.support.eventually import until
 from tests.support.fake_engine import NOW_MS
@@ -298,7 +299,7 @@ async def test_publish_makes_genes_as_the_topic_wants_them() -> None:
         tags=["a"], properties=[meta_pb2.Property(name="region", value="eu")]
     )
     async with ApiWorld() as world:
-        await world.engine.create_topic("orders", 1, spec)
+        await world.engine.create_topic("orders", 1, NewTopic(spec))
         for topic in ("orders", "others"):
             request = PublishRequest(topic=topic, messages=[OutgoingMessage(body=b"x", meta=meta)])
             await world.producer.Publish(request)

@@ -86,6 +86,8 @@ class FakeBroker:
         self.topic_count_max = limits.BATCH_TOPIC_COUNT_MAX
         """Of a batch; 0: as an older node."""
         self.paused_topics: set[str] = set()
+        self.forgets_retentions = False
+        """Makes topics as a node does that knows no retention."""
         self.refused_topics: set[str] = set()
         self.genes: dict[str, filter_pb2.GeneSpec] = {}
         """How topics want genes; one that is not here is content with any."""

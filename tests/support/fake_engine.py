@@ -36,6 +36,7 @@ from node.contracts.broker import (
     GroupInfo,
     GroupSettings,
     IncomingMessages,
+    NewTopic,
     PublishedBatchResult,
     ReceiveParams,
     Selection,
@@ -298,10 +299,13 @@ class FakeEngine:
     # -- administration -----------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, queue_count: int, gene: GeneSpec | None = None
+        self, name: str, queue_count: int, wanted: NewTopic | None = None
     ) -> TopicInfo:
         await self._begin("create_topic", (name, queue_count))
-        topic = TopicInfo(name, queue_count, gene=gene or DEFAULT_SPEC)
+        gene, retention_ms = wanted or NewTopic()
+        topic = TopicInfo(
+            name, queue_count, gene=gene or DEFAULT_SPEC, retention_ms=retention_ms or 0
+        )
         if self.known_topics.setdefault(name, topic) != topic:
             raise errors.AlreadyExists(f"topic {name} exists with other settings", topic=name)
         return topic

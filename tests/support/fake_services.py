@@ -226,7 +226,10 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         self._node.topics.setdefault(request.name, request.settings.queue_count or 1)
         if request.settings.HasField("gene"):
             self._node.genes[request.name] = request.settings.gene
-        return admin_pb2.CreateTopicResponse(topic=self._topic(request.name))
+        topic = self._topic(request.name)
+        if not self._node.forgets_retentions:
+            topic.retention_ms = request.retention_ms
+        return admin_pb2.CreateTopicResponse(topic=topic)
 
     async def UpdateTopic(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "UpdateTopic", request, context)

@@ -16,7 +16,7 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec, gene_of
 from hourwheel.types import NodeId
-from node.contracts.broker import GroupSettings
+from node.contracts.broker import GroupSettings, NewTopic
 from node.shard.dispatcher import DispatchConfig
 from node.shard.node_meta import open_node_meta
 from node.shard.recovery import ShardConfig
@@ -80,7 +80,7 @@ class _Life:
     async def begin(self) -> None:
         world = self._world
         for number, (topic, spec) in enumerate(SPECS.items(), 1):
-            await within(world.engine.create_topic(topic, number, spec))
+            await within(world.engine.create_topic(topic, number, NewTopic(spec)))
         settings = GroupSettings(attempts_max=3, retry_delay_ms=5_000)
         for (group, topic), (wanted, _) in _WANTS.items():
             await within(world.engine.put_group(group, settings))

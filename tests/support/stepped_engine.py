@@ -28,14 +28,13 @@ from node.broker.settings import EngineConfig
 from node.cluster.standalone import elected
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broker import (
-    Attempt,
     Delivery,
     Failure,
     PublishedBatchResult,
     ReceiveParams,
     Selection,
 )
-from node.contracts.ending import Ending
+from node.contracts.ending import Attempt, Ending
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig

@@ -20,6 +20,9 @@ def test_topics_when_made_listed_and_deleted(cli: Cli) -> None:
     topic |= {"description": "", "is_paused": False, "version": 0, "dispatch_tolerance_ms": 0}
     topic["retention_ms"] = 0
     assert json.loads(created.stdout) == topic
+    kept = cli("topics", "create", "kept", "--retention", "30d", "--json")
+    assert json.loads(kept.stdout)["retention_ms"] == 30 * 86_400_000
+    cli("topics", "delete", "kept", "--yes")
     cli("topics", "create", "%DLQ%g")
     assert [json.loads(line) for line in cli("topics", "--json").stdout.splitlines()] == [topic]
     assert len(cli("topics", "--all", "--json").stdout.splitlines()) == 2

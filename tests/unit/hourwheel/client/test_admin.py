@@ -103,6 +103,18 @@ async def test_topics_when_made_with_a_gene(admin: AsyncAdmin, node: FakeNode) -
     assert not second.settings.HasField("gene")
 
 
+async def test_topics_when_made_with_a_retention(admin: AsyncAdmin, node: FakeNode) -> None:
+    assert (await admin.create_topic("kept", retention_ms=60_000)).retention_ms == 60_000
+    assert (await admin.create_topic("plain")).retention_ms == 0
+    asked = node.calls["CreateTopic"]
+    assert [one.HasField("retention_ms") for one in asked] == [True, False]
+    node.forgets_retentions = True  # as a node that does not know the field
+    with pytest.raises(errors.FeatureLevelTooLow):
+        await admin.create_topic("lost", retention_ms=60_000)
+    with pytest.raises(errors.InvalidArgument):
+        await admin.create_topic("wrong", retention_ms=-1)
+
+
 async def test_subscriptions_when_put(admin: AsyncAdmin, node: FakeNode) -> None:
     put = await admin.put_subscription("g", "orders", "a || b")
     assert put == Subscription("orders", Tags("a || b"))

@@ -13,7 +13,7 @@ from hourwheel.formats.record_batch import Kind, RecordBatch
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
 from node.broker.disk_guard import DiskGuard
 from node.broker.settings import EngineConfig
-from node.contracts.broker import Failure
+from node.contracts.broker import Failure, NewTopic
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from storage.files.disk import RealDisk
@@ -97,8 +97,9 @@ async def test_batch_of_many_topics_is_refused_as_a_whole(tmp_path: Path) -> Non
 
 
 async def test_batch_of_many_topics_is_refused_when_they_want_other_genes(tmp_path: Path) -> None:
+    spec = GeneSpec(GeneKind.HASH_SET)
     async with EngineWorld(tmp_path) as world:
-        await within(world.engine.create_topic("other", 1, GeneSpec(GeneKind.HASH_SET)))
+        await within(world.engine.create_topic("other", 1, NewTopic(spec)))
         with pytest.raises(errors.InvalidBatch, match="genes"):
             await world.publish_joined(("orders", 1), ("other", 1), tags=("paid",))
         result = await world.publish_joined(("orders", 1), ("other", 1))  # without any to make

@@ -7,7 +7,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
-from node.contracts.broker import CatalogUpdate
+from node.contracts.broker import CatalogUpdate, NewTopic
 from node.contracts.pending_page import printable
 from node.contracts.pending_token import KeyQuery
 from node.shard.recovery import ShardConfig
@@ -62,6 +62,28 @@ async def test_retention_is_kept_and_taken_back_and_is_the_topics_alone(tmp_path
         assert await retain(world, HOUR_MS) == HOUR_MS
         assert world.engine.status().log_retention_ms == default_ms, "never less than that"
         assert await retain(world, 0) == 0
+
+
+async def test_topic_is_made_with_a_retention_or_not_at_all(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        wanted = NewTopic(retention_ms=30 * DAY_MS)
+        made = await within(world.engine.create_topic("orders", 1, wanted))
+        assert made.retention_ms == 30 * DAY_MS
+        again = [
+            await within(world.engine.create_topic("orders", 1, one)) for one in (wanted, None)
+        ]
+        assert [one.version for one in again] == [made.version] * 2, "as it is asked for already"
+        with pytest.raises(errors.AlreadyExists) as caught:
+            await within(world.engine.create_topic("orders", 1, NewTopic(retention_ms=0)))
+        assert caught.value.params["retention_ms"] == str(30 * DAY_MS)
+        await world.restart()
+        assert world.engine.topic("orders").retention_ms == 30 * DAY_MS
+        world.engine.shard.views.feature_level = RETENTION_LEVEL - 1
+        with pytest.raises(errors.FeatureLevelTooLow):
+            await within(world.engine.create_topic("bills", 1, wanted))
+        with pytest.raises(errors.UnknownTopic):
+            world.engine.topic("bills")
+        assert not (await within(world.engine.create_topic("bills", 1))).retention_ms
 
 
 async def test_retention_that_nodes_do_not_know_or_that_is_too_short_is_refused(

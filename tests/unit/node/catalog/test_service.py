@@ -14,6 +14,7 @@ from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import (
     GroupInfo,
     GroupSettings,
+    NewTopic,
     SubscriptionInfo,
     TopicInfo,
 )
@@ -404,11 +405,11 @@ async def test_dead_letters_have_no_filter_of_their_own(tmp_path: Path) -> None:
 async def test_topic_has_the_genes_that_it_was_made_with(tmp_path: Path) -> None:
     spec = GeneSpec(GeneKind.BLOOM, 2, ("region",))
     async with EngineWorld(tmp_path) as world:
-        made = await within(world.engine.create_topic("orders", 1, spec))
+        made = await within(world.engine.create_topic("orders", 1, NewTopic(spec)))
         assert made.gene == world.engine.gene_spec("orders") == spec
         assert (await within(world.engine.create_topic("orders", 1))).gene == spec
         with pytest.raises(errors.AlreadyExists):
-            await within(world.engine.create_topic("orders", 1, DEFAULT_SPEC))
+            await within(world.engine.create_topic("orders", 1, NewTopic(DEFAULT_SPEC)))
         assert world.engine.gene_spec("unheard of") == DEFAULT_SPEC
         await world.restart()
         assert world.engine.topic("orders").gene == spec
@@ -417,7 +418,7 @@ async def test_topic_has_the_genes_that_it_was_made_with(tmp_path: Path) -> None
 async def test_producer_is_told_which_genes_a_topic_wants(tmp_path: Path) -> None:
     spec = GeneSpec(GeneKind.HASH_SET)
     async with EngineWorld(tmp_path) as world:
-        await within(world.engine.create_topic("orders", 1, spec))
+        await within(world.engine.create_topic("orders", 1, NewTopic(spec)))
         assert (await world.publish_tagged("a")).expected_gene == spec
         assert (await world.publish_tagged("a", gene_spec=spec.number)).expected_gene is None
         assert (await world.publish(world.now_ms)).expected_gene is None, "there is nothing to say"

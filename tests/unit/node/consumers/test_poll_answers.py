@@ -9,7 +9,8 @@ import pytest
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from node.consumers.polls import ANSWERS_MAX, KEPT_MS_MAX, Answers
 from node.consumers.waiters import Interest, Waiter
-from node.contracts.broker import Attempt, Delivery, ReceiveParams
+from node.contracts.broker import Delivery, ReceiveParams
+from node.contracts.ending import Attempt
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
 ORDERS = Interest(1, 1)

@@ -13,7 +13,8 @@ import pytest
 from hourwheel import errors
 from node.consumers.polls import FIRST_MESSAGES_MAX
 from node.contracts.answer_budget import HeldAnswer
-from node.contracts.broker import Attempt, Delivery
+from node.contracts.broker import Delivery
+from node.contracts.ending import Attempt
 from storage.log.commit_log import LogWrite
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _Seen = tuple[tuple[int, int, int], ...]
 
 
-class Telling(Protocol):
+class ChangeReport(Protocol):
     """Who is told what became of a change. May be called in another thread."""
 
     def used(self, paths: Sequence[str], *, is_new: bool) -> None:
@@ -38,7 +38,7 @@ class WatchedFiles(Generic[T]):
     def __init__(
         self,
         make: Callable[[], tuple[T, Sequence[str]]],
-        telling: Telling,
+        report: ChangeReport,
         paths: Sequence[str] = (),
     ) -> None:
         """Read them.
@@ -46,13 +46,13 @@ class WatchedFiles(Generic[T]):
         Args:
             make: reads; gives what came of it, and the paths of all files that it has read. Raises
                 ConfigError.
-            telling: of what becomes of changes.
+            report: of what becomes of changes.
             paths: of these files, where they are known before they are read.
 
         Raises:
             ConfigError: of `make`.
         """
-        self._make, self._telling = make, telling
+        self._make, self._report = make, report
         seen = _stats(paths)
         self._complaint = ""
         self.value, self._paths = make()
@@ -81,20 +81,20 @@ class WatchedFiles(Generic[T]):
             self._refuse(seen, repr(error), error)
             return False
         is_new = value != self.value
-        is_told = is_new or bool(self._complaint or self._seen)
+        is_reported = is_new or bool(self._complaint or self._seen)
         self._seen = seen if list(paths) == list(self._paths) else ()
         self._paths, self._complaint = paths, ""
         if is_new:
             self.value = value
             self.version += 1
-        if is_told:
-            self._telling.used(paths, is_new=is_new)
+        if is_reported:
+            self._report.used(paths, is_new=is_new)
         return is_new
 
     def _refuse(self, seen: _Seen, why: str, bug: Exception | None) -> None:
         again = seen == self._seen and why == self._complaint
         self._seen, self._complaint = seen, why
-        self._telling.refused(self._paths, why, bug, again=again)
+        self._report.refused(self._paths, why, bug, again=again)
 
     async def watch(self, on_change: Callable[[T], None] = lambda _: None) -> None:
         """Look again and again, for ever."""
@@ -104,8 +104,8 @@ class WatchedFiles(Generic[T]):
                 on_change(self.value)
 
 
-class ToldInLog:
-    """Is a `Telling`, in the words of a program whose configuration is in these files."""
+class ReportedInLog:
+    """Is a `ChangeReport`, in the words of a program whose configuration is in these files."""
 
     def __init__(self, log: logging.Logger) -> None:
         """`log`: of the program."""
@@ -113,7 +113,7 @@ class ToldInLog:
         self._is_refused = False
 
     def used(self, paths: Sequence[str], *, is_new: bool) -> None:
-        """See Telling."""
+        """See ChangeReport."""
         del paths
         if self._is_refused:
             self._log.info("the configuration can be used again, and is in use")
@@ -124,7 +124,7 @@ class ToldInLog:
     def refused(
         self, paths: Sequence[str], why: str, bug: Exception | None, *, again: bool
     ) -> None:
-        """See Telling."""
+        """See ChangeReport."""
         del paths
         self._is_refused = True
         if not again:

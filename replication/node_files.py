@@ -54,17 +54,17 @@ class NodeFiles(WatchedFiles[T]):
         Raises:
             ConfigError: of `make`.
         """
-        super().__init__(lambda: (make(), paths), _ToldInLog(note), paths)
+        super().__init__(lambda: (make(), paths), _ReportedInLog(note), paths)
 
 
-class _ToldInLog:
-    """Is a `Telling`."""
+class _ReportedInLog:
+    """Is a `ChangeReport`."""
 
     def __init__(self, note: Callable[[bool], None]) -> None:
         self._note = note
 
     def used(self, paths: Sequence[str], *, is_new: bool) -> None:
-        """See Telling."""
+        """See ChangeReport."""
         del is_new
         self._note(False)
         _log.info("access_files_read", extra={"files": list(paths)})
@@ -72,7 +72,7 @@ class _ToldInLog:
     def refused(
         self, paths: Sequence[str], why: str, bug: Exception | None, *, again: bool
     ) -> None:
-        """See Telling."""
+        """See ChangeReport."""
         if not again:
             _log.error(
                 "access_files_refused", extra={"error": why, "files": list(paths)}, exc_info=bug

@@ -20,7 +20,7 @@ from hourwheel.gateway.routes import ROUTES
 from hourwheel.gateway.settings import HttpSection
 from hourwheel.gateway.site import Site
 from hourwheel.transport.access import Access, Tls
-from hourwheel.watched_files import ToldInLog, WatchedFiles
+from hourwheel.watched_files import ReportedInLog, WatchedFiles
 from hourwheel.workers.health import HealthServer
 
 WAITING_ROUTE: Final = next(route.name for route in ROUTES if route.is_waiting)
@@ -142,7 +142,7 @@ async def run_gateway(
         raise errors.InvalidArgument("callers bring their credentials: a gateway has none")
     stopping, ending = asyncio.Event(), asyncio.Event()
     listen_to_signals(stopping, ending)
-    watched = WatchedFiles(partial(_prepare, read, read()[0].listen), ToldInLog(_log))
+    watched = WatchedFiles(partial(_prepare, read, read()[0].listen), ReportedInLog(_log))
     settings = watched.value.section
     gateway = Gateway(servers, watched.value, access.tls)
     server = _serve_health(health, lambda: gateway.health(is_refused=watched.is_refused))

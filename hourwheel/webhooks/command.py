@@ -11,7 +11,7 @@ from hourwheel.clock import SystemClock
 from hourwheel.gateway.command import listen_to_signals
 from hourwheel.transport.access import Access
 from hourwheel.transport.channel import Channel
-from hourwheel.watched_files import ToldInLog, WatchedFiles
+from hourwheel.watched_files import ReportedInLog, WatchedFiles
 from hourwheel.webhooks.metrics import FAMILIES, PushHealth
 from hourwheel.webhooks.prepared import Prepared, read_prepared
 from hourwheel.webhooks.pushers import Pushers
@@ -44,7 +44,7 @@ async def run_push(servers: str, path: Path, access: Access, options: PushOption
     """
     stopping, ending = asyncio.Event(), asyncio.Event()
     listen_to_signals(stopping, ending)
-    watched: _Watched = WatchedFiles(partial(read_prepared, path), ToldInLog(_log))
+    watched: _Watched = WatchedFiles(partial(read_prepared, path), ReportedInLog(_log))
     async with Channel(servers, tls=access.tls, token=access.token, user=access.user) as channel:
         pushers = Pushers(channel, SystemClock())
         health = _serve_health(options, pushers, watched)

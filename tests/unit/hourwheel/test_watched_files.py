@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel import watched_files
 from hourwheel.errors import ConfigError
-from hourwheel.watched_files import ToldInLog, WatchedFiles
+from hourwheel.watched_files import ReportedInLog, WatchedFiles
 
 LOG = logging.getLogger("tests.watched")
 
@@ -20,7 +20,7 @@ class Files:
         self.directory, self.reads = directory, 0
         self.write("all", "a")
         self.write("a", "1")
-        self.watched = WatchedFiles(self.make, ToldInLog(LOG))
+        self.watched = WatchedFiles(self.make, ReportedInLog(LOG))
 
     def write(self, name: str, text: str) -> None:
         new = self.directory / f"{name}.new"

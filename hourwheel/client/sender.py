@@ -419,7 +419,8 @@ class PublishPump:
                     )
                 )
             self._settle()
-            self._wake.set()
+            if self._is_busy() or stream.has_failed:  # else there is nothing to do before the next
+                self._wake.set()
 
     def _on_refused(
         self, stream: PublishStream, now_ms: float, error: errors.HourwheelError

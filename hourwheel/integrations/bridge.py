@@ -7,7 +7,7 @@ ends when nobody is connected any more; children share that of their parent. All
 the caller's threads, by `select` and locks, so that gevent and eventlet may patch it.
 
     bridge = Bridge(Target("127.0.0.1:7400"))
-    bridge.call("publish", b"...", topic="orders", key="", due_ms=None, priority=0)
+    bridge.call("size", topic="orders", group="celery")
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from hourwheel import errors, limits
 from hourwheel.clock import SystemClock
 from hourwheel.formats.frames import Frame, cut_frames, pack
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of what is said; both sides are of one installation, but not always of one start."""
 CALL_TIMEOUT_S: Final = 150.0
 """Longer than a producer tries a batch."""
@@ -68,8 +68,10 @@ class Bridge:
             HourwheelError: a node answers, and not as it should.
         """
         self._sending = threading.Lock()
-        self._state = threading.Condition()
+        self._state = threading.Lock()
         self._is_reading = False
+        self._bells: dict[threading.Lock, int | None] = {}
+        """Of those who wait while another one reads, with what they wait for: see `_wait`."""
         self._pushed: deque[Frame] = deque()
         self._answers: dict[int, Frame] = {}
         self._number = 0
@@ -113,7 +115,7 @@ class Bridge:
         Raises:
             HourwheelError: the bridge process is gone, or cannot receive any more.
         """
-        if not self._wait(lambda: bool(self._pushed), wait_s):
+        if not self._wait(None, wait_s):
             return None
         frame = self._pushed.popleft()
         if "error" in frame.head:
@@ -124,7 +126,7 @@ class Bridge:
         """End; what is held is given back by the bridge process."""
         with self._state:
             self._failure = self._failure or errors.Cancelled("the connection is closed")
-            self._state.notify_all()
+            self._ring()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -132,7 +134,7 @@ class Bridge:
     def forget(self) -> None:
         """In a child: the connection is the parent's."""
         self._failure = errors.Forked("the connection belongs to the parent process")
-        self._state, self._sending = threading.Condition(), threading.Lock()
+        self._state, self._sending = threading.Lock(), threading.Lock()
         self._socket.close()
 
     def _send(self, frame: Frame) -> None:
@@ -146,45 +148,84 @@ class Bridge:
             raise errors.Unavailable(f"the bridge process is gone: {error}") from None
 
     def _wait_for_answer(self, number: int) -> Frame:
-        if not self._wait(lambda: number in self._answers, CALL_TIMEOUT_S):
+        if not self._wait(number, CALL_TIMEOUT_S):
             raise errors.Timeout("the bridge process does not answer")
         answer = self._answers.pop(number)
         if "error" in answer.head:
             raise _error_of(answer.head)
         return answer
 
-    def _wait(self, is_there: Any, wait_s: float | None) -> bool:
-        """Whoever waits first reads for all."""
+    def _wait(self, number: int | None, wait_s: float | None) -> bool:
+        """Wait for an answer, or (None) for what is pushed; whether it is there.
+
+        One of those who wait reads for all, until it has its own. It rings for those whose answers
+        come, and whoever leaves rings for one who may read on.
+        """
         until_ms = None if wait_s is None else _clock.monotonic_ms() + wait_s * 1_000
-        while True:
-            with self._state:
+        try:
+            while True:
                 left_s = None if until_ms is None else (until_ms - _clock.monotonic_ms()) / 1_000
-                if is_there():
-                    return True
-                if self._failure is not None:
-                    raise self._failure
-                if left_s is not None and left_s <= 0:
-                    return False
-                if self._is_reading:
-                    self._state.wait(left_s)
-                    continue
-                self._is_reading = True
-            frames: list[Frame] = []
-            failure: errors.HourwheelError | None = None
-            try:
-                frames = self._read_some(left_s)
-            except OSError as error:
-                failure = errors.Unavailable(f"the bridge process is gone: {error}")
-            except errors.Internal as error:
-                failure = error
-            finally:
+                bell: threading.Lock | None = None
                 with self._state:
-                    self._is_reading = False
-                    if self._failure is None:
-                        self._failure = failure
-                    for frame in frames:
-                        self._take(frame)
-                    self._state.notify_all()
+                    if self._is_there(number):
+                        return True
+                    if self._failure is not None:
+                        raise self._failure
+                    if left_s is not None and left_s <= 0:
+                        return False
+                    if self._is_reading:
+                        bell = threading.Lock()
+                        bell.acquire()
+                        self._bells[bell] = number
+                    else:
+                        self._is_reading = True
+                if bell is None:
+                    self._read(left_s)
+                else:
+                    self._listen(bell, left_s)
+        finally:
+            self._let_another_read()
+
+    def _is_there(self, number: int | None) -> bool:
+        return bool(self._pushed) if number is None else number in self._answers
+
+    def _listen(self, bell: threading.Lock, wait_s: float | None) -> None:
+        try:
+            bell.acquire(timeout=-1 if wait_s is None else wait_s)
+        finally:
+            with self._state:
+                self._bells.pop(bell, None)
+
+    def _ring(self) -> None:
+        """For all whose wait is over."""
+        for bell, number in list(self._bells.items()):
+            if self._failure is not None or self._is_there(number):
+                del self._bells[bell]
+                bell.release()
+
+    def _let_another_read(self) -> None:
+        with self._state:
+            if not self._is_reading and self._bells:
+                self._bells.popitem()[0].release()
+
+    def _read(self, wait_s: float | None) -> None:
+        """Take in for all what comes within this time."""
+        frames: list[Frame] = []
+        failure: errors.HourwheelError | None = None
+        try:
+            frames = self._read_some(wait_s)
+        except OSError as error:
+            failure = errors.Unavailable(f"the bridge process is gone: {error}")
+        except errors.Internal as error:
+            failure = error
+        finally:
+            with self._state:
+                self._is_reading = False
+                if self._failure is None:
+                    self._failure = failure
+                for frame in frames:
+                    self._take(frame)
+                self._ring()
 
     def _take(self, frame: Frame) -> None:
         if "n" in frame.head:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.formats.frames import Frame, pack
+from hourwheel.formats.frames import Frame, cut_frames, pack
 from hourwheel.integrations.bridge_session import Session
-from hourwheel.workers.frames import read
 
 LINGER_S: Final = 2.0
 """A worker that connects anew need not wait for another one."""
 START_S: Final = 30.0
 """How long to wait for the first caller."""
+_CHUNK_BYTES: Final = 1 << 18
 
 
 class Server:
@@ -65,22 +65,19 @@ class Server:
 
 async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One caller, from its hello until it is gone."""
-    session = None
+    session: Session | None = None
+    received = bytearray()
     try:
-        hello = await read(reader)
-        if hello is None:
-            return
-        try:
-            session = Session(hello.head, writer)
-            await session.reach()
-        except errors.HourwheelError as error:
-            writer.write(pack(Frame({"n": 0, "error": type(error).__name__, "text": str(error)})))
-            await writer.drain()
-            return
-        writer.write(pack(Frame({"n": 0})))
-        while (frame := await read(reader)) is not None:
-            await session.serve(frame)
-    except ConnectionError:
+        while chunk := await reader.read(_CHUNK_BYTES):
+            received += chunk
+            for frame in cut_frames(received):
+                if session is None:
+                    session = await _open_session(frame, writer)
+                else:
+                    await session.serve(frame)
+            if session is not None:
+                await session.drain()
+    except (ConnectionError, _Refused):
         return
     finally:
         if session is not None:
@@ -88,6 +85,26 @@ async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+
+
+class _Refused(Exception):
+    """The caller has been told that it cannot be served."""
+
+
+async def _open_session(hello: Frame, writer: asyncio.StreamWriter) -> Session:
+    """Raises `_Refused`."""
+    session: Session | None = None
+    try:
+        session = Session(hello.head, writer)
+        await session.reach()
+    except errors.HourwheelError as error:
+        writer.write(pack(Frame({"n": 0, "error": type(error).__name__, "text": str(error)})))
+        await writer.drain()
+        if session is not None:
+            await session.close()
+        raise _Refused from None
+    writer.write(pack(Frame({"n": 0})))
+    return session
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from hourwheel import errors
@@ -48,6 +49,8 @@ class Session:
         self._invisible_ms = int(hello["invisible_ms"])
         self._connect_ms = int(hello["connect_ms"])
         self._writer = writer
+        self._answers: list[bytes] = []
+        """To be written together, in this turn of the loop."""
         self._producer = AsyncProducer(self._channel)
         self._admin = AsyncAdmin(self._channel)
         self._held: dict[int, tuple[LeasedQueue, ReceivedMessage, int]] = {}
@@ -146,7 +149,7 @@ class Session:
         try:
             answer = await work
         except errors.HourwheelError as error:
-            answer = {"error": type(error).__name__, "text": str(error)}
+            answer = _described_error(error)
         except (KeyError, TypeError, ValueError) as error:
             answer = {"error": "InvalidArgument", "text": f"no such request: {error!r}"}
         body = answer.pop("body", b"")
@@ -156,6 +159,21 @@ class Session:
         if self._writer.is_closing():
             return
         self._writer.write(pack(frame))
+        await self.drain()
+
+    def _write_soon(self, frame: Frame) -> None:
+        """Write a small answer, with the others of this moment."""
+        if not self._answers:
+            asyncio.get_running_loop().call_soon(self._write_answers)
+        self._answers.append(pack(frame))
+
+    def _write_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        if not self._writer.is_closing():
+            self._writer.write(b"".join(answers))
+
+    async def drain(self) -> None:
+        """Wait while the caller does not read what it is told."""
         try:
             await self._writer.drain()
         except ConnectionError:
@@ -164,29 +182,29 @@ class Session:
     # --- publishing and finishing ---------------------------------------------------------------
 
     async def _publish(self, frame: Frame) -> None:
+        """Begin to; without a task, for most of what programs ask for is this."""
         head = frame.head
-        keys = [head["key"]] if head["key"] else []
         message = Message(
             frame.body,
             due_ms=head["due_ms"],
-            keys=keys,
+            keys=[head["key"]] if head["key"] else [],
+            expire_after_ms=head["expire_after_ms"],
             content_type="application/json",
             priority=head["priority"],
         )
-
-        async def wait(id_: "Awaitable[object]") -> dict[str, Any]:
-            return {"id": str(await id_)}
-
-        async def fail(error: errors.HourwheelError) -> dict[str, Any]:
-            raise error
-
         try:
-            soon: Awaitable[dict[str, Any]] = wait(
-                await self._producer.publish_soon(head["topic"], message)
-            )
+            soon = await self._producer.publish_soon(head["topic"], message)
         except errors.HourwheelError as error:
-            soon = fail(error)
-        self._spawn(self._answer(head["n"], soon))
+            self._write_soon(Frame({"n": head["n"], **_described_error(error)}))
+        else:
+            soon.add_done_callback(partial(self._on_published, head["n"]))
+
+    def _on_published(self, number: int, soon: "asyncio.Future[Any]") -> None:
+        error = (
+            errors.Cancelled("the bridge process ends") if soon.cancelled() else soon.exception()
+        )
+        said = {} if error is None else _described_error(error)
+        self._write_soon(Frame({"n": number, **said}))
 
     def _hold(self, queue: LeasedQueue, message: ReceivedMessage, channel: int) -> int:
         self._last_tag += 1
@@ -261,7 +279,7 @@ class Session:
             except errors.HourwheelError as error:
                 _log.warning("cannot receive from %s: %s", queue.topic, error)
                 if not error.retriable:
-                    await self._write(Frame({"error": type(error).__name__, "text": str(error)}))
+                    await self._write(Frame(_described_error(error)))
                     return
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -352,6 +370,10 @@ class Session:
 
 def _described(message: ReceivedMessage, tag: int) -> dict[str, Any]:
     return {"tag": tag, "attempt": message.attempt, "due_ms": message.due_ms}
+
+
+def _described_error(error: BaseException) -> dict[str, Any]:
+    return {"error": type(error).__name__, "text": str(error)}
 
 
 async def _unless_gone(deleting: Awaitable[None]) -> None:

@@ -33,6 +33,7 @@ from hourwheel.clock import SystemClock
 from hourwheel.integrations import queue_admin
 from hourwheel.integrations.leased_queue import LeasedQueue
 from hourwheel.integrations.names import topic_of
+from hourwheel.priorities import NO_PRIORITY, PRIORITY_MAX
 from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import Channel
 
@@ -40,6 +41,8 @@ DEFAULT_GROUP: Final = "dramatiq"
 INVISIBLE_MS: Final = 60_000
 """A worker that is killed keeps what it had from others so long."""
 _SCHEME: Final = "hourwheel://"
+_PRIORITY_OPTION: Final = "broker_priority"
+"""Of actors and messages, as dramatiq's broker for RabbitMQ has it."""
 _REASON_CHARS_MAX: Final = 200
 _NO_MESSAGE: Final = "it is no message of dramatiq"
 _clock: Final = SystemClock()
@@ -77,6 +80,7 @@ class HourwheelBroker(Broker):
             InvalidArgument: `url` names no server.
         """
         super().__init__(middleware=middleware)
+        self.actor_options.add(_PRIORITY_OPTION)
         self.queues: set[str] = set()
         self._group, self._namespace, self._invisible_ms = group, namespace, invisible_ms
         user, _, servers = url.removeprefix(_SCHEME).rstrip("/").rpartition("@")
@@ -116,7 +120,7 @@ class HourwheelBroker(Broker):
 
         Raises:
             ConnectionClosed: no node takes it in time.
-            InvalidArgument: it is too large, or the delay is negative or too long.
+            InvalidArgument: it is too large, its delay too long, or its `broker_priority` is none.
         """
         if "eta" in message.options:  # from elsewhere; a worker would delay it once more
             options = {name: one for name, one in message.options.items() if name != "eta"}
@@ -127,11 +131,26 @@ class HourwheelBroker(Broker):
             delay_ms=None if delay is None else max(0, round(delay)),
             keys=[message.message_id],
             content_type="application/json",
+            priority=self._priority_of(message),
         )
         topic = self.topic_of(message.queue_name)
         self._run(partial(self._producer.publish, topic, outgoing))
         self.emit_after("enqueue", message, delay)
         return message
+
+    def _priority_of(self, message: Message[Any]) -> int:
+        """0 to 9, the largest first: its `broker_priority`, else as its actor's `priority` says.
+
+        That has the smallest first, and 0 where nothing is said: -1 to -9 are 1 to 9 here.
+        """
+        actor = self.actors.get(message.actor_name)
+        said = message.options.get(_PRIORITY_OPTION)
+        if said is None and actor is not None:
+            said = actor.options.get(_PRIORITY_OPTION)
+        if said is None:
+            said = 0 if actor is None else min(PRIORITY_MAX, max(NO_PRIORITY, -actor.priority))
+        found: int = said  # whether it is one, `draft_one` says
+        return found
 
     def cancel(self, message: Message[Any]) -> bool:
         """Take back a message that is not due yet. False: it is gone, or was never there.

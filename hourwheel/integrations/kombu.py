@@ -28,6 +28,7 @@ from kombu.transport.virtual import base
 
 import hourwheel
 from hourwheel import errors
+from hourwheel.clock import SystemClock
 from hourwheel.formats.frames import Frame
 from hourwheel.integrations.bridge import Bridge, Target
 from hourwheel.integrations.names import topic_of
@@ -44,6 +45,7 @@ _CLASS: Final = "hourwheel.integrations.kombu:Transport"
 _REVOKE: Final = "revoke"
 _FANOUT_TOPIC: Final = "fanout."
 _EVENTS_EXCHANGE: Final = "celeryev"
+_clock: Final = SystemClock()
 _declared: Final[dict[str, set[str]]] = {}
 """Queues that this process has declared, by virtual host."""
 
@@ -93,11 +95,13 @@ class Channel(virtual.Channel):
 
     def _put(self, queue: str, message: dict[str, Any], **_: object) -> None:
         headers = message.get("headers") or {}
+        due_ms = due_ms_of(headers.get("eta"), _zone())
         self.bridge.call(
             "publish",
             _encode(message),
             topic=self._topic(queue),
-            due_ms=due_ms_of(headers.get("eta"), _zone()),
+            due_ms=due_ms,
+            expire_after_ms=_expire_after_ms(message["properties"].get("expiration"), due_ms),
             key=key_of(headers),
             priority=self._get_message_priority(message),
         )
@@ -119,6 +123,7 @@ class Channel(virtual.Channel):
             body,
             topic=self._topic(_FANOUT_TOPIC + exchange),
             due_ms=None,
+            expire_after_ms=_expire_after_ms(message["properties"].get("expiration"), None),
             key="",
             priority=0,
         )
@@ -441,6 +446,28 @@ def due_ms_of(eta: object, zone: tzinfo = UTC) -> int | None:
     if instant.tzinfo is None:
         instant = instant.replace(tzinfo=zone)
     return -(-round(instant.timestamp() * 1_000_000) // 1_000)
+
+
+def expire_after_ms_of(expiration: object, due_ms: int | None, now_ms: float) -> int | None:
+    """For how long after it is due a message is of use, by its property `expiration`.
+
+    That is a number of milliseconds from now, as kombu has it for RabbitMQ. None: always, or it is
+    none when the message is due: then Celery's worker, which knows what to tell of it, sees to it.
+    """
+    if expiration is None:
+        return None
+    try:
+        after_ms = int(str(expiration))
+    except ValueError:
+        raise errors.InvalidArgument(f"expiration {expiration!r} is no number") from None
+    if due_ms is None:
+        return max(1, after_ms)
+    left_ms = int(now_ms) + after_ms - due_ms
+    return left_ms if left_ms > 0 else None
+
+
+def _expire_after_ms(expiration: object, due_ms: int | None) -> int | None:
+    return expire_after_ms_of(expiration, due_ms, _clock.wall_ms())
 
 
 def _zone() -> tzinfo:

@@ -20,6 +20,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.instants import check_count, count_of_ms, instant_to_ms
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
+from hourwheel.priorities import NO_PRIORITY
 from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
@@ -170,6 +171,7 @@ class App:
         name: str = "",
         payload: object = None,
         missed: Missed = Missed.ALL,
+        priority: int = NO_PRIORITY,
     ) -> Callable[[F], F]:
         """Have a function called again and again, by a worker of the app.
 
@@ -188,6 +190,7 @@ class App:
             name: of the recurrence in its topic; empty: the function's.
             payload: what each message has, as in `publish`; None: nothing.
             missed: what becomes of occurrences that an outage has delayed.
+            priority: of each message, as in `publish`.
 
         Raises:
             InvalidArgument: an argument makes no sense, or two recurrences have one name. What is
@@ -207,7 +210,7 @@ class App:
                 raise errors.InvalidArgument(f"there are two recurrences {own_name!r} of {where!r}")
             if not topic:
                 self.handler(where)(function)
-            made = Recurring(where, own_name, times, body, content_type, missed)
+            made = Recurring(where, own_name, times, body, content_type, missed, priority)
             self._recurrences.append(made)
             return function
 

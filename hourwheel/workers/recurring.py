@@ -19,6 +19,7 @@ from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
 from hourwheel.client.recurring.recurrences import Missed, Times
+from hourwheel.priorities import NO_PRIORITY
 from hourwheel.workers.handler import about
 
 DEFINITION: Final = "hourwheel.definition"
@@ -39,17 +40,22 @@ class Recurring:
     body: bytes = b""
     content_type: str = ""
     missed: Missed = Missed.ALL
+    priority: int = NO_PRIORITY
 
     def digest(self) -> str:
         """The same for the same definition, in all processes."""
         times = self.times.to_wire().SerializeToString(deterministic=True).hex()
         said = [times, self.body.hex(), self.content_type, int(self.missed)]
+        said += [self.priority] if self.priority else []
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
 
     def message(self) -> Message:
         """What is published each time."""
         return Message(
-            self.body, properties={DEFINITION: self.digest()}, content_type=self.content_type
+            self.body,
+            properties={DEFINITION: self.digest()},
+            content_type=self.content_type,
+            priority=self.priority,
         )
 
 

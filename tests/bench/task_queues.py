@@ -52,16 +52,19 @@ else:
         task.send_with_options(args=(number,), delay=delay)
 
 if __name__ == "__main__":
+    import time
     from concurrent.futures import ThreadPoolExecutor
     count, delay_s = int(sys.argv[1]), int(sys.argv[2]) or None
+    send(0, delay_s)
+    begun = time.perf_counter()
     with ThreadPoolExecutor(8) as senders:
-        list(senders.map(lambda number: send(number, delay_s), range(count)))
+        list(senders.map(lambda number: send(number, delay_s), range(1, count)))
+    print((count - 1) / (time.perf_counter() - begun))
 """
 _COMMANDS: Final = {
     "celery": ("celery", "-A", "work", "worker", "-c", "2", "--loglevel", "ERROR"),
     "dramatiq": ("dramatiq", "work", "--processes", "2", "--threads", "8"),
 }
-_SETTLE_S: Final = 10.0
 _STEADY_BYTES: Final = 1 << 20
 """A worker that grows by less in that time is not fetching."""
 _WAIT_S: Final = 600.0
@@ -80,11 +83,11 @@ class _Broker:
 
 async def run(size: Size, folder: Path) -> Report:
     """Tasks that do nothing, then tasks for in an hour, with each library at each broker."""
-    count = size.pick(20, 500, 5_000)
-    later = size.pick(20, 1_000, 100_000)
+    count, later = _counts(size)
     report = Report(
         [
             f"{count:,} tasks that write one byte, sent by 8 threads before the workers start",
+            "sent: from the second one on, for the first one connects",
             "Celery: 2 children, acknowledged early; dramatiq: 2 processes of 8 threads",
             f"{later:,} tasks for in an hour; memory is what is resident more than before them",
             "Redis: append-only file, fsync every second; Hourwheel: fdatasync before the answer",
@@ -98,20 +101,21 @@ async def run(size: Size, folder: Path) -> Report:
                 if broker is None:
                     report.conditions.append("Redis is left out: no server, or no client for it")
                     break
-                await _measure(report, broker, library, place, (count, later))
+                await _measure(report, broker, library, place, size)
     return report
 
 
-async def _measure(
-    report: Report, broker: _Broker, library: str, folder: Path, counts: tuple[int, int]
-) -> None:
-    count, later = counts
+def _counts(size: Size) -> tuple[int, int]:
+    """(tasks for now, tasks for later)."""
+    return size.pick((20, 20), (500, 1_000), (5_000, 100_000))
+
+
+async def _measure(report: Report, broker: _Broker, library: str, folder: Path, size: Size) -> None:
+    count, later = _counts(size)
     name = f"{library} + {broker.name}"
     (folder / "work.py").write_text(_PROGRAM)
     environ = {**os.environ, "BROKER": broker.url, "LIBRARY": library, "PYTHONWARNINGS": "ignore"}
-    begun = time.perf_counter()
-    await _send(folder, environ, count, 0)
-    report.add(f"{name}: sent", count / (time.perf_counter() - begun), "tasks/s")
+    report.add(f"{name}: sent", await _send(folder, environ, count, 0), "tasks/s")
     worker = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", *_COMMANDS[library]),
         cwd=folder,
@@ -128,7 +132,7 @@ async def _measure(
         report.add(f"{name}: handled", handled, "tasks/s", note="from the first one on")
         before = await _memory(broker, worker.pid)
         await _send(folder, environ, later, 3_600)
-        after = await _settled_memory(broker, worker.pid)
+        after = await _settled_memory(broker, worker.pid, size.pick(0.0, 2.0, 5.0))
         for what, old_bytes in before.items():
             per_task = (after[what] - old_bytes) / later
             report.add(f"{name}: {what}, for each later task", per_task, "bytes")
@@ -145,23 +149,29 @@ async def _memory(broker: _Broker, worker_pid: int) -> dict[str, int]:
     return found
 
 
-async def _settled_memory(broker: _Broker, worker_pid: int) -> dict[str, int]:
+async def _settled_memory(broker: _Broker, worker_pid: int, wait_s: float) -> dict[str, int]:
     """When it does not grow any more: a worker may still be fetching what is for later."""
     found = await _memory(broker, worker_pid)
     async with asyncio.timeout(_WAIT_S):
         while True:
-            await asyncio.sleep(_SETTLE_S)
+            await asyncio.sleep(wait_s)
             before, found = found, await _memory(broker, worker_pid)
             if found["worker"] - before["worker"] < _STEADY_BYTES:
                 return found
 
 
-async def _send(folder: Path, environ: dict[str, str], count: int, delay_s: int) -> None:
+async def _send(folder: Path, environ: dict[str, str], count: int, delay_s: int) -> float:
+    """Tasks a second, by the program that sends them."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "work.py", str(count), str(delay_s)), cwd=folder, env=environ
+        *(sys.executable, "work.py", str(count), str(delay_s)),
+        cwd=folder,
+        env=environ,
+        stdout=asyncio.subprocess.PIPE,
     )
-    if await process.wait():
+    said, _ = await process.communicate()
+    if process.returncode:
         raise RuntimeError("sending has failed")
+    return float(said)
 
 
 async def _until_size(path: Path, count: int) -> None:

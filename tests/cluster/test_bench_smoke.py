@@ -21,7 +21,6 @@ LONG: Final = {
     "failover",
     "log_source",
     "noisy_principal",
-    "task_queues",
 }
 """Only in `make soak`: half a minute even when they are tiny."""
 

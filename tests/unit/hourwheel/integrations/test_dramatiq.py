@@ -68,6 +68,21 @@ async def test_message_has_its_delay_and_its_id_as_the_key(node: FakeNode) -> No
     assert "eta" not in dramatiq.Message.decode(node.messages[1].body).options
 
 
+async def test_message_has_the_priority_of_itself_or_of_its_actor(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        urgent = actor(broker, "urgent", priority=-3)
+        most_urgent = actor(broker, "most_urgent", priority=-100)
+        later = actor(broker, "later", priority=50)
+        rabbit = actor(broker, "rabbit", priority=-3, broker_priority=5)
+        for one in (urgent, most_urgent, later, rabbit):
+            await asyncio.to_thread(one.send, "x")
+        await asyncio.to_thread(urgent.send_with_options, args=("x",), broker_priority=0)
+        with pytest.raises(errors.InvalidArgument):
+            await asyncio.to_thread(urgent.send_with_options, args=("x",), broker_priority=10)
+    metas = [decode(one.blob[: one.meta_bytes]) for one in node.messages]
+    assert [meta.priority for meta in metas] == [3, 9, 0, 5, 0]
+
+
 async def test_messages_are_worked_on_retried_and_rejected(node: FakeNode) -> None:
     async with broker_at(node) as broker:
         work = actor(broker, max_retries=1)

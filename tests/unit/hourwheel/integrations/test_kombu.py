@@ -16,7 +16,14 @@ from kombu.pidbox import Mailbox
 from hourwheel import errors
 from hourwheel.formats.frames import Frame
 from hourwheel.formats.meta import decode
-from hourwheel.integrations.kombu import Transport, due_ms_of, key_of, payload_of, target_of
+from hourwheel.integrations.kombu import (
+    Transport,
+    due_ms_of,
+    expire_after_ms_of,
+    key_of,
+    payload_of,
+    target_of,
+)
 from tests.support.eventually import until
 from tests.unit.hourwheel.integrations.conftest import LocalBridge
 
@@ -79,6 +86,22 @@ async def test_task_has_its_priority(local: LocalBridge) -> None:
     await asyncio.to_thread(work)
     metas = [decode(one.blob[: one.meta_bytes]) for one in local.node.messages]
     assert [meta.priority for meta in metas] == [0, 7, 9], "at most what Celery knows"
+    await local.done()
+
+
+async def test_task_has_its_expiry(local: LocalBridge) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            producer = Producer(connection)
+            producer.maybe_declare(TASKS)
+            late = {"eta": "2099-01-02T03:04:05+00:00", "id": "t-1"}
+            producer.publish({}, routing_key="tasks")
+            producer.publish({}, routing_key="tasks", expiration=90)
+            producer.publish({}, routing_key="tasks", expiration=90, headers=late)
+
+    await asyncio.to_thread(work)
+    metas = [decode(one.blob[: one.meta_bytes]) for one in local.node.messages]
+    assert [meta.expires_ms for meta in metas] == [0, -90_000, 0], "the last one: when it arrives"
     await local.done()
 
 
@@ -321,6 +344,28 @@ def test_due_time_is_rounded_up(eta: object, due_ms: int | None) -> None:
 def test_due_time_is_refused_when_it_is_no_instant(eta: object) -> None:
     with pytest.raises(errors.InvalidDueTime):
         due_ms_of(eta)
+
+
+@pytest.mark.parametrize(
+    ("expiration", "due_ms", "after_ms"),
+    [
+        (None, None, None),
+        ("1500", None, 1_500),
+        ("0", None, 1),
+        ("1500", 6_000, 500),
+        ("1500", 6_500, None),
+        ("1500", 9_000, None),
+    ],
+)
+def test_expiry_is_counted_from_the_due_time(
+    expiration: object, due_ms: int | None, after_ms: int | None
+) -> None:
+    assert expire_after_ms_of(expiration, due_ms, 5_000.0) == after_ms
+
+
+def test_expiry_is_refused_when_it_is_no_number() -> None:
+    with pytest.raises(errors.InvalidArgument):
+        expire_after_ms_of("soon", None, 5_000.0)
 
 
 def test_key_is_the_id_of_a_task() -> None:

@@ -64,12 +64,14 @@ async def test_workers_that_begin_put_a_recurrence_once_and_anew_when_it_changes
             nightly(zone="Asia/Tokyo"),
             nightly(missed=Missed.LAST),
             nightly(payload=17),
+            nightly(payload=17, priority=7),
         ]
         versions = {first.version}
         for app in changes:
             await put_all(admin, app.recurrences)
             versions.add((await admin.get_recurrence("shop.report", "report")).version)
-        assert len(versions) == 5
+        assert len(versions) == 6
+        assert (await admin.get_recurrence("shop.report", "report")).meta.priority == 7
 
         await admin.pause_recurrence("shop.report", "report")
         await put_all(admin, changes[-1].recurrences)

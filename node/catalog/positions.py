@@ -129,18 +129,33 @@ class Skipper:
             raise errors.FailedPrecondition(
                 f"group {group!r} is not ordered, or does not read topic {topic!r}", group=group
             )
-        wanted, rows = set(unblocking.ids), list[NDArray[np.void]]()
+        wanted, chosen = set(unblocking.ids), list[tuple[GroupQueue, list[int]]]()
         for number in queues:
             group_queue = GroupQueue(found_group.group_id, number)
             leased = receiver.leases.positions_of(group_queue)
             held = [one for one in sorted(views.acks.get(*group_queue).held) if one not in leased]
             ids = held_ids(self._shard, number, held)
-            meant = [(at, at + 1) for at, one in zip(held, ids, strict=True) if one in wanted]
+            meant = [at for at, one in zip(held, ids, strict=True) if one in wanted]
             if meant:
-                rows.append(_ROWS_OF[unblocking.action](group_queue, meant))
-        if not rows:
-            return 0
-        return sum(await self._serving.propose_resolve(join_rows(rows)))
+                chosen.append((group_queue, meant))
+        return await self._decide(chosen, unblocking.action) if chosen else 0
+
+    async def _decide(
+        self, chosen: Sequence[tuple[GroupQueue, list[int]]], action: UnblockAction
+    ) -> int:
+        """What becomes of held messages. Nobody gets them while that is on its way to the log."""
+        ordered = self._serving.mastership.receiver.ordered
+        rows = [_ROWS_OF[action](one, [(at, at + 1) for at in meant]) for one, meant in chosen]
+        proposed = self._serving.propose_resolve(join_rows(rows))
+        kept_back = [ordered.keep_back(*one) for one in chosen]
+
+        def offer(_: "asyncio.Future[Sequence[int]]") -> None:
+            for lease in kept_back:
+                ordered.offer(lease)
+            self._serving.rearm()
+
+        proposed.add_done_callback(offer)
+        return sum(await asyncio.shield(proposed))  # it stays on its way where the caller goes away
 
     def _check_positions(self, own: Sequence[TopicQueue], positions: Sequence[int]) -> None:
         if len(positions) != len(own):

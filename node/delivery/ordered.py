@@ -23,6 +23,7 @@ from node.delivery.filter_scan import Damage, FilterScanner, ScanFilter
 from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.key_lines import LOOK_AHEAD, NO_KEY, KeyLines
 from node.delivery.leases import Leases
+from node.delivery.message_lease import Lease
 from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
@@ -266,6 +267,29 @@ class OrderedQueues:
         if next_ms is not None:
             self._alarm(group_queue, next_ms)
         return positions
+
+    def keep_back(self, group_queue: GroupQueue, positions: list[int]) -> Lease:
+        """Give messages that are in no lease, and ascend, to nobody, until `offer`.
+
+        What an operator decides of them is on its way into the log. Who got one meanwhile would
+        have it taken away, for the next one to get, too.
+        """
+        kept = self._kept.get(group_queue)
+        if kept is not None:  # else a change that is not seen yet would end this
+            queue = self._views.queues.get(group_queue.topic_queue)
+            self.follow(group_queue, queue, kept.expression)
+        lease = self._leases.grant_selected(group_queue, np.array(positions, np.int64), BLOCKED_MS)
+        self._leases.note_ending(lease.lease_id, [part[:2] for part in lease.parts], is_ending=True)
+        lines = self.find(group_queue)
+        if lines is not None:
+            lines.lease(positions, lease.lease_id)
+        return lease
+
+    def offer(self, lease: Lease) -> None:
+        """What was kept back may be given to consumers, as far as the log says so by now."""
+        ranges = [part[:2] for part in lease.parts]
+        self._leases.end(lease.lease_id)
+        self.let_go(lease.group_queue, lease.lease_id, ranges)
 
     def let_go(
         self, group_queue: GroupQueue, lease_id: int, ranges: Iterable[tuple[int, int]]

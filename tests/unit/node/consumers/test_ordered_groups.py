@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import topic_queue
+from node.catalog.positions import held_ids
 from node.contracts.broker import Delivery, GroupSettings
 from node.contracts.dead_letters import DeadLetterQuery
 from node.contracts.ending import Ending
@@ -53,6 +55,12 @@ def failures(world: EngineWorld) -> list[int]:
     number = topic_queue(views.catalog.get_topic("orders").topic_id, 0)
     held = views.acks.get(views.catalog.get_group("billing").group_id, number).held
     return [one.failure_count for _, one in sorted(held.items())]
+
+
+def first_id(world: EngineWorld) -> MessageId:
+    """Of the first message."""
+    number = topic_queue(world.engine.shard.views.catalog.get_topic("orders").topic_id, 0)
+    return held_ids(world.engine.shard, number, [0])[0]
 
 
 def bodies(delivery: Delivery | None) -> list[str]:
@@ -281,6 +289,69 @@ async def test_a_blocked_key_waits_for_an_operator(tmp_path: Path) -> None:
             )
         )
         assert [(one.body, one.attempts) for one in page.messages] == [(b"a0", 1)]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["lines known", "after a takeover"])
+@pytest.mark.parametrize("action", UnblockAction)
+async def test_nobody_gets_what_an_operator_decides_while_that_is_on_its_way(
+    tmp_path: Path, action: UnblockAction, is_known: bool
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a", "b", "a")
+        first = await world.leased()
+        await world.nack(world.select(first, 0, 1))
+        await world.ack(world.select(first, 1, 1))
+        if not is_known:
+            await world.restart()
+        wanted = Unblocking((first_id(world),), action)
+        async with world.engine.group_commit.turn:  # nothing is written meanwhile
+            unblocked = asyncio.ensure_future(world.engine.unblock("billing", "orders", wanted))
+            await let_others_run()
+            again = asyncio.ensure_future(world.engine.unblock("billing", "orders", wanted))
+            world.advance(500)  # it would come again by itself now
+            await let_others_run()
+            assert await world.receive() is None
+        assert (await within(unblocked), await within(again)) == (1, 0)
+        await drained(world)
+        next_one = await world.leased()
+        assert bodies(next_one) == (["a0"] if action == UnblockAction.RETRY else ["a2"])
+        assert await world.receive() is None
+        assert await world.ack(world.select(next_one)) == [ReceiptOutcome.OK]
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["refused", "caller gone"])
+async def test_what_an_operator_decides_comes_again_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await make(world, GroupOrder.BLOCK, attempts_max=9)
+        await publish(world, "a", "a")
+        first = await world.leased()
+        await world.nack(world.select(first))
+        wanted = Unblocking((first_id(world),), UnblockAction.RETRY)
+        if is_refused:
+
+            def full(rows: Any, now_ms: int, token: Any) -> None:
+                token.answer(None, errors.DiskFull("no room"))
+
+            with monkeypatch.context() as patched:
+                patched.setattr(world.mastership, "resolve", full)
+                with pytest.raises(errors.DiskFull):
+                    await within(world.engine.unblock("billing", "orders", wanted))
+            assert await world.receive() is None
+            world.advance(500)
+        else:
+            async with world.engine.group_commit.turn:
+                call = asyncio.ensure_future(world.engine.unblock("billing", "orders", wanted))
+                await let_others_run()
+                call.cancel()
+                world.advance(500)
+                await let_others_run()
+                assert await world.receive() is None, "it is still on its way"
+        await drained(world)
+        assert bodies(await world.leased()) == ["a0"]
+        assert await world.receive() is None
 
 
 async def test_a_dead_letter_that_comes_again_waits_for_its_key(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ class LogModel:
             sizes = batch.meta_len[:ordinal].sum() + batch.body_len[:ordinal].sum()
             self.metas[sequence] = bytes(batch.blobs[int(sizes) :][:meta_len])
         store_ms, queue = batch.header.store_ms, int(batch.topic_queue[ordinal])
-        self.priorities.check(queue, self.metas.get(sequence, b""))
+        self.priorities.check(queue, self.metas.get(sequence, b""), sequence)
         self._schedule(Entry(due_ms, sequence, 1, queue, store_ms), store_ms)
 
     def _schedule(self, entry: Entry, store_ms: int) -> None:

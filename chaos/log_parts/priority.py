@@ -27,8 +27,11 @@ class Priorities:
         priority = self.of(queue)
         return retry_topic_id << 8 | (246 + priority if priority else 0)
 
-    def check(self, queue: int, raw: bytes) -> None:
+    def is_right(self, queue: int, raw: bytes) -> bool:
         """A message is to be released where its priority is; one with an ordering key has none."""
         meta = decode(raw)
-        wanted = 0 if meta.ordering_key else meta.priority
-        assert self.of(queue) == wanted, f"priority {wanted} in queue {queue & 0xFF}"
+        return self.of(queue) == (0 if meta.ordering_key else meta.priority)
+
+    def check(self, queue: int, raw: bytes, sequence: int) -> None:
+        """A log in which it is not makes no sense."""
+        assert self.is_right(queue, raw), f"priority of {sequence}, in queue {queue & 0xFF}"

@@ -86,10 +86,18 @@ def priorities_of(
     blobs: memoryview, meta_len: NDArray[np.uint32], body_len: NDArray[np.uint32]
 ) -> NDArray[np.uint8]:
     """uint8[n]: `MessageMeta.priority` of the messages that `blobs` are of; 0 without one."""
-    found, content = np.zeros(len(meta_len), np.uint8), np.frombuffer(blobs, np.uint8)
     lengths = meta_len.astype(np.int64)
     sizes = lengths + body_len
-    starts = np.cumsum(sizes) - sizes
+    return priorities_column(blobs, np.cumsum(sizes) - sizes, lengths)
+
+
+def priorities_column(
+    blobs: bytes | bytearray | memoryview,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> NDArray[np.uint8]:
+    """uint8[n]: `MessageMeta.priority` of n metas that begin at `starts` in `blobs`; else 0."""
+    found, content = np.zeros(len(starts), np.uint8), np.frombuffer(blobs, np.uint8)
     rows = np.flatnonzero(lengths >= PRIORITY_BYTES)
     expire = (content[starts[rows]] == EXPIRES_KEY) & (lengths[rows] >= EXPIRES_BYTES)
     at = np.where(expire, EXPIRES_BYTES, 0)

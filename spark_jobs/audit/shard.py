@@ -33,6 +33,7 @@ from spark_jobs.audit.checks.trimmed_requests import rejected_among, rejected_fi
 from spark_jobs.audit.facts.findings import CheckOutcome, Finding, FindingSet
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX
 from spark_jobs.audit.facts.occurrences import follow_recurrences
+from spark_jobs.audit.facts.priorities import priority_findings
 from spark_jobs.audit.facts.records import DISPATCH
 from spark_jobs.audit.facts.requests import RejectedRanges, Request
 from spark_jobs.audit.facts.scan import LogFacts, ScanPart
@@ -369,6 +370,7 @@ def make_ledger(state: ShardState) -> None:
         facts.configs, manifest, shard, is_whole=state.is_whole, catalogs_at=_moments_at(state)
     )
     state.add(*state.line.findings)
+    state.add(*priority_findings(facts.misplaced, state.line.queue_counts, shard))
     state.dispatch, found = build_table(
         facts.dispatches, shard, lead_ms_max=state.options.lead_ms_max, is_whole=state.is_whole
     )

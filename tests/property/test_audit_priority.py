@@ -2,17 +2,23 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import node.broker.publish_service
 import node.shard.views
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
+from hourwheel.priorities import FIRST_PRIORITY_QUEUE
 from hourwheel.types import NodeId, TopicQueue, topic_queue
+from node.broker.priorities import place_batch
 from node.contracts.broker import GroupSettings
 from node.contracts.dead_letters import DeadLetterQuery
 from node.shard.node_meta import open_node_meta
 from spark_jobs.audit.facts.result import Verdict
+from spark_jobs.logs.replica import ERROR
 from storage.files.disk import RealDisk
 from tests.support.audit_runs import run_audit
 from tests.support.engine_world import EngineWorld, let_others_run, within
@@ -22,11 +28,18 @@ from tests.support.naive_audit import naive_audit
 SECOND_MS = 1_000
 
 
-async def publish(world: EngineWorld, *priorities: int, delay_ms: int = 0) -> None:
+async def publish(
+    world: EngineWorld, *priorities: int, delay_ms: int = 0, ordering_key: str = ""
+) -> None:
     """Messages of these priorities."""
-    metas = [encode(MessageMeta(priority=one)).raw for one in priorities]
+    metas = [encode(MessageMeta(priority=one, ordering_key=ordering_key)) for one in priorities]
     due_ms = [world.now_ms + delay_ms] * len(metas)
-    raw = build_publish(due_ms, [b"body"] * len(metas), metas=metas)
+    raw = build_publish(
+        due_ms,
+        [b"body"] * len(metas),
+        metas=[one.raw for one in metas],
+        key_hashes=[one.key_hash for one in metas],
+    )
     await within(world.engine.publish_batch("orders", RecordBatch(raw)))
 
 
@@ -49,6 +62,7 @@ async def make_log(directory: Path) -> Path:
         await world.receive()
         await publish(world, 0, 9, 5, 5, 1, 0)
         await publish(world, 3, 0, 9, delay_ms=SECOND_MS)
+        await publish(world, 8, ordering_key="it stays in its key's place")
         for _ in range(8):
             if (found := await world.receive(count=2)) is not None:
                 await world.nack(world.select(found, 0, 1))
@@ -71,6 +85,23 @@ def test_log_with_priorities_is_clean(tmp_path: Path) -> None:
     directory = asyncio.run(make_log(tmp_path / "node-1"))
     assert naive_audit([directory])[0] == []
     assert run_audit(directory).verdict is Verdict.CLEAN
+
+
+def test_message_in_a_queue_of_another_priority_is_found(tmp_path: Path) -> None:
+    def all_but_fives(batch: RecordBatch, queues: Any, topics: Any) -> Any:
+        placed = place_batch(batch, queues, topics)
+        return np.where(placed & 0xFF == FIRST_PRIORITY_QUEUE + 4, queues, placed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node.broker.publish_service, "place_batch", all_but_fives)
+        directory = asyncio.run(make_log(tmp_path / "node-1"))
+    expected = {("priority-misplaced", 2), ("priority-misplaced", 3)}
+    assert {(one.check, one.sequence) for one in naive_audit([directory])[0]} == expected
+    result = run_audit(directory)
+    assert {(one.check, one.sequence) for one in result.findings if one.severity == ERROR} == (
+        expected
+    )
+    assert result.verdict is not Verdict.CLEAN
 
 
 def test_retry_that_loses_its_priority_is_found(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from chaos.log_model import LogModel
 from chaos.log_parts.entries import Entry
 from chaos.log_parts.expiry import expiry_fault
+from chaos.log_parts.priority import Priorities
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import Subscription
@@ -59,6 +60,19 @@ class Moment(NamedTuple):
 
 
 @dataclass
+class LenientPriorities(Priorities):
+    """Notes what is in a queue of another priority."""
+
+    misplaced: list[int] = field(default_factory=list)
+    """Sequences."""
+
+    def check(self, queue: int, raw: bytes, sequence: int) -> None:
+        """See `Priorities`."""
+        if not self.is_right(queue, raw):
+            self.misplaced.append(sequence)
+
+
+@dataclass
 class Model(LogModel):
     """Goes on where a log makes no sense, and notes it."""
 
@@ -84,6 +98,7 @@ class Model(LogModel):
     """Sequences that some record names to be cancelled."""
     repeated: list[tuple[int, int, int]] = field(default_factory=list)
     """(offset, sequence, that of the one before) of occurrences that are not later."""
+    priorities: LenientPriorities = field(default_factory=LenientPriorities)
     off: tuple[int, int] = (0, 0)
     """By how much the last DISPATCH's check was wrong."""
 
@@ -102,6 +117,9 @@ class Model(LogModel):
         occurred = {name: len(every) for name, every in self.recurring.every.items()}
         self.read(found.batch)
         self._note_repeated(occurred)
+        for sequence in self.priorities.misplaced:
+            self.note("priority-misplaced", sequence=sequence, here=False)
+        self.priorities.misplaced.clear()
         _, count, mix = self.sums[-1]
         if header.kind == Kind.PUBLISH:
             self._index(found.batch, ends)

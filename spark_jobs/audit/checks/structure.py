@@ -131,6 +131,7 @@ def cut_facts(facts: LogFacts, offset: int) -> LogFacts:
             "commits",
             "occurrences",
             "dedups",
+            "misplaced",
         )
     }
     return replace(

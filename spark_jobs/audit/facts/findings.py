@@ -97,6 +97,7 @@ CHECKS: Final[dict[str, str]] = {
     "dispatch-late": "a gap in which nobody dispatched, and messages fell due",
     "dispatch-overdue": "messages were due long before the log ends, and no DISPATCH came",
     "message-late": "a message was released long after its due time",
+    "priority-misplaced": "a message is in the log for another queue than that of its priority",
     "occurrence-repeated": "a recurrence has two messages for an instant, or goes back",
     "queue-missing": "a released message has no entry in its queue: a dropped dispatch",
     "queue-doubled": "a message has more entries in a queue than releases: a doubled dispatch",

@@ -6,8 +6,8 @@ kinds every row, since they are what moves messages on:
     blocks      per MiB of the log: how many batches, and a sum of hashes over their headers. Both
                 CRCs of a batch are in its header, so equal sums of verified batches are equal bytes
     facts       DISPATCH, CANCEL, RESCHEDULE, RESOLVE, TRIM, EXPIRE, PREPARE, TRANSACT rows, CONFIG
-                and EPOCH_START blobs, the requests of producers, and the commits of transactions;
-                only of the node whose log the audit goes by
+                and EPOCH_START blobs, requests of producers, commits of transactions, messages in
+                a queue of another priority; only of the node whose log the audit goes by
     edges       first and last batch, so that ranges can be put together
 """
 
@@ -22,6 +22,7 @@ from hourwheel.formats.record_batch import Kind
 from spark_jobs.audit.facts.crcs import bad_in_log
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.occurrences import OCCURRENCE, Change, occurrences_of
+from spark_jobs.audit.facts.priorities import MISPLACED, misplaced_of
 from spark_jobs.audit.facts.records import (
     CANCEL,
     DISPATCH,
@@ -112,6 +113,7 @@ class LogFacts:
     occurrences: Array = field(default_factory=lambda: np.empty(0, OCCURRENCE))
     recurrences: list[Change] = field(default_factory=list)
     dedups: Array = field(default_factory=lambda: np.empty(0, DEDUP))
+    misplaced: Array = field(default_factory=lambda: np.empty(0, MISPLACED))
     configs: list[Blob] = field(default_factory=list)
     epoch_starts: list[Blob] = field(default_factory=list)
     levels: list[tuple[int, int]] = field(default_factory=list)
@@ -235,6 +237,7 @@ class _Collector:
         self._commits: list[Array] = []
         self._occurrences: list[Array] = []
         self._dedups: list[Array] = []
+        self._misplaced: list[Array] = []
         self._bad_count = self._bad_reported = 0
         """Messages whose own CRC is wrong, and those of them that are told."""
 
@@ -264,6 +267,7 @@ class _Collector:
         for one in table.select(Kind.RECURRENCE).tolist():
             facts.recurrences.append(Change(int(table.headers["offset"][one]), table.blob(one)))
         self._dedups.append(dedups_of(table))
+        self._misplaced.append(misplaced_of(table))
         self._verify_messages(table)
 
     def _verify_messages(self, table: BlockTable) -> None:
@@ -331,6 +335,7 @@ class _Collector:
             facts.occurrences = np.concatenate(self._occurrences)
         if self._dedups:
             facts.dedups = np.concatenate(self._dedups)
+            facts.misplaced = np.concatenate(self._misplaced)
         facts.resolves = facts.resolves[~np.isin(facts.resolves["outcome"], list(IN_PLACE))]
         facts.holds = facts.holds[np.isin(facts.holds["outcome"], list(IN_PLACE))]
         if self._requests:
@@ -454,7 +459,7 @@ def _finding(
 def join_facts(parts: Iterable[LogFacts]) -> LogFacts:
     """Parts of one log that follow on one another, in its order, as one."""
     whole = LogFacts()
-    names = (*FIELDS, "requests", "commits", "occurrences", "dedups")
+    names = (*FIELDS, "requests", "commits", "occurrences", "dedups", "misplaced")
     pieces: dict[str, list[Array]] = {name: [] for name in names}
     for part in parts:
         if whole.first is None:

@@ -243,10 +243,10 @@ class Run:
 
     def _read_blocks(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> Units:
         """All units of the blocks of n ranges [first, last], each once, in key order."""
-        chosen = np.zeros(len(self._block_crcs) + 1, np.int8)
+        chosen = np.zeros(len(self._block_crcs) + 1, np.int64)  # many ranges may begin in one block
         np.add.at(chosen, first, 1)
         np.add.at(chosen, last + 1, -1)
-        blocks = np.flatnonzero(np.cumsum(chosen[:-1], dtype=np.int64)).tolist()
+        blocks = np.flatnonzero(np.cumsum(chosen[:-1])).tolist()
         count = self.footer.unit_count
         sizes = [min(BLOCK_UNITS, count - one * BLOCK_UNITS) * UNIT_BYTES for one in blocks]
         read = self._file.pread_many(sizes, [unit_at(one * BLOCK_UNITS) for one in blocks])

@@ -274,6 +274,18 @@ def test_units_are_found_among_equal_keys_and_across_blocks(seed: int) -> None:
     assert (copies["sequence"] == sequences[among]).all()
 
 
+@pytest.mark.parametrize("skipped", [0, 1, 100, BLOCK_UNITS])
+def test_find_when_all_units_of_blocks_are_asked_for_at_once(skipped: int) -> None:
+    """As a bulk move does: hundreds of requests begin, or end, in one block."""
+    count = 4 * BLOCK_UNITS
+    run = write_run(SimulatedDisk(), keyed([(number // 5, number) for number in range(count)]))
+    sequences = np.arange(skipped, count, dtype=np.uint64)
+    attempts = np.zeros(len(sequences), np.uint16)
+    here, found = run.find(sequences.astype(np.int64) // 5, sequences, attempts)
+    assert sorted(here.tolist()) == list(range(len(sequences)))
+    assert sorted(found["sequence"].tolist()) == sequences.tolist()
+
+
 def test_find_when_a_block_is_damaged_or_a_day_has_gone() -> None:
     disk = SimulatedDisk()
     write_run(disk, keyed([(at, at) for at in range(3 * BLOCK_UNITS)]))

@@ -9,7 +9,7 @@ docs/ARCHITECTURE.md:
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
         acknowledged twice, not given back, expired twice
     I6  cancel, reschedule, dedup key
-    I10 order, in flight, too fast, occurrence twice, occurrence lost, occurrence unwanted
+    I10 order, priority, in flight, too fast, occurrence twice, occurrence lost, occurrence unwanted
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained.
@@ -21,6 +21,8 @@ from itertools import pairwise, starmap
 from math import inf
 from typing import Final, NamedTuple
 
+from chaos.actors.postponer import left_behind
+from chaos.actors.precedence import out_of_rank
 from chaos.actors.shelf_life import out_of_date
 from chaos.actors.turns import beyond_limits, out_of_turn
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
@@ -72,6 +74,8 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_each_message(history, stored, bounds),
         *_let_in(history, bounds),
         *starmap(Violation, out_of_turn(history, stored, bounds.clock_ms)),
+        *starmap(Violation, out_of_rank(history, stored, bounds.clock_ms)),
+        *starmap(Violation, left_behind(history, stored.moved)),
         *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
         *starmap(Violation, out_of_date(history, stored, bounds.clock_ms, bounds.held_ms)),
         *starmap(Violation, recurring(history, stored, bounds.clock_ms, bounds.lead_ms)),
@@ -213,6 +217,8 @@ def _moves(history: History, stored: Stored) -> Iterator[Violation]:
         fault = _find_false_move(move, message_id.sequence, stored, released)
         if fault is not None:
             yield Violation("reschedule", f"{move.serial} ({message_id}) {fault}")
+    swept = [serial for sweep in history.sweeps for serial in sweep.serials]
+    requested |= {history.accepted[serial].message_id.sequence for serial in swept}
     for sequence in stored.moved.keys() - requested:
         yield Violation("reschedule", f"sequence {sequence} was moved, and nobody asked for it")
 

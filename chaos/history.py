@@ -20,7 +20,7 @@ _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
 _LENGTHS: Final = 193
 _OTHERS: Final = frozenset(
     {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
-    | {"changes", "occurrences", "life", "skip"}
+    | {"changes", "occurrences", "life", "skip", "rank", "sweeps"}
 )
 
 Verb: TypeAlias = Literal["ack", "nack"]
@@ -74,6 +74,17 @@ class Move(NamedTuple):
     """None: nobody knows, the call failed."""
     answered_ms: float
     requested_ms: float = 0.0
+
+
+class Sweep(NamedTuple):
+    """Messages were moved together, by what they have in common."""
+
+    serials: tuple[int, ...]
+    due_ms: int
+    """The instant that was asked for."""
+    requested_ms: float
+    """For the first time."""
+    answered_ms: float
 
 
 class Unique(NamedTuple):
@@ -177,6 +188,8 @@ class History:
     """Serials of messages whose producer was told that nothing was stored."""
     cancels: list[Cancel] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    sweeps: list[Sweep] = field(default_factory=list)
+    """Those that were told to be done."""
     uniques: list[Unique] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
@@ -199,6 +212,8 @@ class History:
     lives: dict[int, int] = field(default_factory=dict)
     """Serial -> how long after the due time that was asked for first a message expires, in
     milliseconds; 0: never."""
+    ranks: dict[int, int] = field(default_factory=dict)
+    """Serial -> priority, of messages that come in bursts which fall due at once."""
     limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Group -> (most live leases, most messages a second); 0: any number."""
     changes: list[Change] = field(default_factory=list)
@@ -238,6 +253,8 @@ class History:
         yield from (["skip", *one] for one in sorted(self.skips))
         yield from (["key", *one] for one in self.keys.items())
         yield from (["life", *one] for one in self.lives.items())
+        yield from (["rank", *one] for one in self.ranks.items())
+        yield from (["sweeps", *one] for one in self.sweeps)
         yield from (["limit", group, *limits] for group, limits in self.limits.items())
         yield from (["changes", *one] for one in self.changes)
         yield from (["occurrences", *one] for one in self.occurrences)
@@ -255,10 +272,11 @@ class History:
             self.ordered.update(rest)
         elif kind == "skip":
             self.skips.add((rest[0], rest[1]))
-        elif kind == "key":
-            self.keys[rest[0]] = rest[1]
-        elif kind == "life":
-            self.lives[rest[0]] = rest[1]
+        elif kind in {"key", "life", "rank"}:
+            of: dict[str, dict[int, Any]] = {"key": self.keys, "life": self.lives}
+            of.get(kind, self.ranks)[rest[0]] = rest[1]
+        elif kind == "sweeps":
+            self.sweeps.append(Sweep(tuple(rest[0]), *rest[1:]))
         elif kind == "limit":
             self.limits[rest[0]] = (rest[1], rest[2])
         elif kind == "changes":

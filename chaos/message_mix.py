@@ -38,6 +38,9 @@ class Mix:
     has_recurrences: bool = True
     has_expiry: bool = True
     """Whether there are messages that expire."""
+    has_priorities: bool = True
+    has_bulk_moves: bool = True
+    """Whether what is due long after the test is moved to now, many at once."""
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
     """Part of what is received that is left until its lease ends."""

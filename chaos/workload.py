@@ -18,10 +18,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos.actors import clockmaker, grocer, pupils
-from chaos.actors.clockmaker import Clockmaker
-from chaos.actors.grocer import publish_perishables
-from chaos.actors.namer import publish_unique
+from chaos.actors import clockmaker, grocer, postponer, pupils, ranker
+from chaos.actors.company import publishers
 from chaos.actors.trader import Trader
 from chaos.history import (
     Accepted,
@@ -63,6 +61,8 @@ GROUPS: Final = {
     "alpha-few": ("alpha", 3),
     "beta-all": ("beta", 64),
     **{name: (pupils.TOPIC, one.attempts_max) for name, one in pupils.GROUPS.items()},
+    **{name: (ranker.TOPIC, one.attempts_max) for name, one in ranker.GROUPS.items()},
+    postponer.GROUP: (postponer.TOPIC, postponer.ATTEMPTS_MAX),
     **dict.fromkeys(grocer.GROUPS, (grocer.TOPIC, grocer.ATTEMPTS_MAX)),
 }
 """Name -> (topic, most attempts)."""
@@ -73,7 +73,10 @@ CONSUMERS: Final = (
     "beta-all",
     *pupils.READERS,
     *grocer.GROUPS,
+    *ranker.GROUPS,
+    postponer.GROUP,
 )
+_RULES: Final = pupils.GROUPS | ranker.GROUPS
 INVISIBLE_MS: Final = 1_500
 GUEST_TOPIC: Final = "alpha"
 _TRADE_PAUSE_MS: Final = 20
@@ -163,16 +166,13 @@ class Workload:
                 tasks.create_task(self._publish_unary(channel, 0)),
                 tasks.create_task(self._trade()),
             ]
-            if self.mix.unique_names:
-                self._producing.append(tasks.create_task(publish_unique(self, producer)))
-            if self.mix.has_expiry:
-                self._producing.append(tasks.create_task(publish_perishables(self, producer)))
+            others = publishers(self, producer, self.admin)
+            self._producing += [tasks.create_task(one) for one in others]
             if self.mix.has_order:
                 unblocker = self.chooser("decide")
                 background.append(
                     tasks.create_task(pupils.decide(self.admin, self.history, unblocker))
                 )
-                self._producing.append(tasks.create_task(pupils.publish_in_order(self, producer)))
             if self.mix.has_recurrences:
                 watched = AsyncConsumer(
                     channel,
@@ -181,7 +181,6 @@ class Workload:
                     unavailable_ms_max=self.hang_s * 1_000,
                 )
                 background.append(tasks.create_task(clockmaker.watch(self, watched)))
-                self._producing.append(tasks.create_task(Clockmaker(self, self.admin).work()))
             if self.principals is not None:
                 as_guest = await clients.enter_async_context(
                     Channel(self.servers, **self.options(GUEST))
@@ -200,16 +199,17 @@ class Workload:
         return {} if self.principals is None else self.principals.options(name)
 
     async def _set_up(self) -> None:
-        more = {pupils.TOPIC: pupils.QUEUES, clockmaker.TOPIC: 1, grocer.TOPIC: grocer.QUEUES}
+        more = {clockmaker.TOPIC: 1}
+        more |= {one.TOPIC: one.QUEUES for one in (grocer, postponer, pupils, ranker)}
         for topic, queue_count in (TOPICS | more).items():
             await self.admin.create_topic(topic, queue_count=queue_count)
         times = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
         for group, (_, attempts_max) in GROUPS.items():
-            rules = pupils.GROUPS.get(group, pupils.Rules())._asdict() | times
+            rules = _RULES.get(group, pupils.Rules())._asdict() | times
             own = {"attempts_max": attempts_max, "keeps_expired": group == grocer.KEEPER}
             await self.admin.put_group(group, **(rules | own))
         self.history.ordered.update(pupils.ORDERED)
-        for group, one in pupils.GROUPS.items():
+        for group, one in _RULES.items():
             if one.in_flight_max:
                 self.history.limits[group] = (one.in_flight_max, one.per_second_max)
 
@@ -220,6 +220,10 @@ class Workload:
                 self._changed.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), _LOOK_S)
+
+    def expect(self, serials: Sequence[int]) -> None:
+        """These messages are to come before all is settled."""
+        self._open.update(serials)
 
     def close(self, serial: int) -> None:
         """Nobody waits for this message any more."""
@@ -512,7 +516,8 @@ class Workload:
                     continue
                 self._take_down(group, messages)
                 if group in self.history.limits:  # so that what it may hold is what it holds
-                    await self.pass_ms(chooser.random() * pupils.WORK_MS_MAX)
+                    actor = ranker if group in ranker.GROUPS else pupils
+                    await self.pass_ms(chooser.random() * actor.WORK_MS_MAX)
                 await self._finish(consumer, group, attempts_max, messages, chooser)
         finally:
             with suppress(errors.HourwheelError):

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from chaos.actors import grocer, pupils
+from chaos.actors import grocer, postponer, pupils, ranker
 from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, Result, find_obstacle, play
 from chaos.scenarios import SCENARIOS, Scenario, frozen
@@ -80,13 +80,16 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
 
 
 def _saw_all(result: Result) -> None:
-    """Order, limits, recurrences, dedup keys and what expires were under the faults."""
+    """Order, priorities, limits, recurrences, dedup keys, bulk moves and what expires were under
+    the faults."""
     history = result.history
-    for group in pupils.GROUPS:
+    for group in (*pupils.GROUPS, *ranker.GROUPS, postponer.GROUP):
         assert len({one.epoch for one in history.deliveries if one.group == group}) > 1
     assert {one.verb for one in history.changes} >= {"put", "delete"}
     assert len(history.occurrences) > len({one.name for one in history.occurrences})
     assert {one.outcome for one in history.uniques} > {DedupOutcome.PUBLISHED}
+    ranked = {history.ranks.get(one.serial or 0) for one in history.deliveries}
+    assert len(ranked - {None}) > 3
     seen = {one.serial for one in history.deliveries if one.group == grocer.KEEPER}
     living = {serial for serial, life_ms in history.lives.items() if life_ms}
     assert seen & living
@@ -103,6 +106,8 @@ BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "forget the order": ("long", ("n1",), "order"),
     "hold any number": ("long", ("n1",), "in flight"),
     "forget expiries": ("long", ("n1",), "expired"),
+    "lowest first": ("long", ("n1",), "priority"),
+    "leave one unmoved": ("long", ("n1",), "reschedule"),
     "repeat an occurrence": ("long", ("n1",), "occurrence twice"),
     "leave out an occurrence": ("long", ("n1",), "occurrence lost"),
 }

@@ -12,10 +12,12 @@ import node.consumers.receive_service
 import node.shard.recovery
 import storage.queues.consume_queue
 from hourwheel import program
+from node.broker.pending_query import Pending
 from node.broker.recurring import occurrence_planner
 from node.consumers.group_limits import GroupLimits
 from node.delivery.expiry import Expired
 from node.delivery.key_lines import NO_KEY, KeyLines
+from node.delivery.receiver import Receiver
 from node.process.command import main
 from node.shard.apply import Applier
 from node.shard.dispatcher import Dispatcher
@@ -121,6 +123,18 @@ def forget_expiries() -> None:
     _patch(Expired, "find", lambda *_: None)
 
 
+def lowest_first() -> None:
+    """Of what is visible to a group the lowest priority comes first."""
+    real: Any = Receiver._levels
+    _patch(Receiver, "_levels", lambda self, *of: real(self, *of)[::-1])
+
+
+def leave_one_unmoved() -> None:
+    """A bulk move leaves one message of each page where it is."""
+    real: Any = Pending._move
+    _patch(Pending, "_move", lambda self, units, due_ms: real(self, units[:-1], due_ms))
+
+
 def repeat_an_occurrence() -> None:
     """Now and then a recurrence comes again at the instant at which it has come before."""
     real: Any = vars(occurrence_planner)["plan_next"]
@@ -162,6 +176,8 @@ BUGS: Final = {
     "forget the order": forget_the_order,
     "hold any number": hold_any_number,
     "forget expiries": forget_expiries,
+    "lowest first": lowest_first,
+    "leave one unmoved": leave_one_unmoved,
     "repeat an occurrence": repeat_an_occurrence,
     "leave out an occurrence": leave_out_an_occurrence,
 }

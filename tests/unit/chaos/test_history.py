@@ -8,6 +8,7 @@ from chaos.history import (
     Finish,
     History,
     Sent,
+    Sweep,
     Unique,
     body_of,
     serial_of,
@@ -24,6 +25,9 @@ def a_history() -> History:
     history.sent[first] = Sent("orders", 1_800_000_000_000, 5.5)
     history.sent[second] = Sent("orders", 1_800_000_000_001, 6.5)
     history.lives[second] = 300
+    history.ranks[second] = 7
+    history.keys[first] = "k"
+    history.sweeps.append(Sweep((first, second), 1_800_000_000_500, 7.0, 8.0))
     history.skips.add(("workers", 7))
     history.accepted[first] = Accepted(ID, 7.5)
     history.refused.add(second)

@@ -1,0 +1,76 @@
+"""Bulk moves are asked for until there is an answer, and what they leave behind is found."""
+
+import asyncio
+from typing import Any, Final
+
+from chaos.actors import postponer
+from chaos.actors.postponer import Postponer, left_behind
+from chaos.history import Accepted, History, Sweep
+from chaos.workload import Workload
+from hourwheel import errors
+from hourwheel.formats.message_id import MessageId
+
+LISTS: Final = 6
+DUE_MS: Final = 1_800_000_000_000
+
+
+class Impatient(Workload):
+    lists = 0
+
+    async def pass_ms(self, duration_ms: float) -> None:
+        self.lists += 1
+        self.is_stopping = self.lists == LISTS
+        await asyncio.sleep(0)
+
+
+class Node:
+    """A producer and an administrator; the first answer to each move is lost."""
+
+    def __init__(self) -> None:
+        self.tags: dict[str, int] = {}
+        self.keys: list[str] = []
+        self.asked: list[tuple[str, int]] = []
+        self.calls = 0
+
+    async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
+        assert topic == postponer.TOPIC
+        self.calls += 1
+        if self.calls == 2:
+            raise errors.Unavailable
+        for one in messages:
+            self.tags[one.tags[0]] = self.tags.get(one.tags[0], 0) + 1
+        self.keys += [one.keys[0] for one in messages]
+        return [MessageId(0, 1, at, one.due_ms) for at, one in enumerate(messages)]
+
+    async def reschedule_pending(
+        self, topic: str, wanted: str | None, *, due_ms: int, key_prefix: str
+    ) -> None:
+        what = wanted or key_prefix
+        self.asked.append((what, due_ms))
+        if wanted:
+            assert self.tags[what] == 20
+        else:
+            assert sum(one.startswith(what) for one in self.keys) == 20
+        if self.asked.count((what, due_ms)) == 1:
+            raise errors.Timeout
+
+
+async def test_each_move_is_asked_for_again_to_the_same_instant(monkeypatch: Any) -> None:
+    monkeypatch.setattr("chaos.actors.trader._AGAIN_S", 0.0)
+    load, node = Impatient("127.0.0.1:1", 3), Node()
+    await Postponer(load, node, node).work()  # type: ignore[arg-type]
+    assert len(load.history.sweeps) == LISTS - 1
+    assert node.asked[::2] == node.asked[1::2]
+    assert [one.due_ms for one in load.history.sweeps] == [due_ms for _, due_ms in node.asked[::2]]
+    assert len({what.endswith("-") for what, _ in node.asked}) == 2, "by filter, and by key"
+    assert len(load.given_up) == 1
+
+
+def test_what_a_move_has_left_behind_is_found() -> None:
+    history = History()
+    for serial in (1, 2, 3):
+        history.accepted[serial] = Accepted(MessageId(0, 1, serial, DUE_MS), 0.0)
+    history.sweeps.append(Sweep((1, 2, 3), 500, 1.0, 2.0))
+    assert left_behind(history, {1: 500, 2: 500, 3: 700}) == []
+    found = left_behind(history, {1: 499, 3: 500})
+    assert [name for name, _ in found] == ["reschedule", "reschedule"]

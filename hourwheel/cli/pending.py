@@ -19,7 +19,12 @@ from hourwheel.cli.options import (
 )
 from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
-from hourwheel.client.pending import PendingCancelled, PendingMessage, PendingRescheduled
+from hourwheel.client.pending import (
+    PendingCancelled,
+    PendingCount,
+    PendingMessage,
+    PendingRescheduled,
+)
 from hourwheel.due_time import When
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -71,8 +76,7 @@ def list_pending(
     output = Output(is_json=is_json, wanted=wanted)
     if key:
         _refuse_range(wanted, from_, to)
-        if key_prefix:
-            raise typer.BadParameter("give --key or --key-prefix")
+        _refuse_prefix(key_prefix)
         list_by_key(output, server, topic, key, limit, pending_only=True)
         return
 
@@ -102,21 +106,23 @@ def count_pending(
     to: _To = None,
     *,
     key: _Key = "",
+    key_prefix: _KeyPrefix = "",
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
     """Count pending messages."""
-    wanted = filter_option(tag_filter, sql)
+    wanted = _wanted(tag_filter, sql, key_prefix)
     output = Output(is_json=is_json, wanted=wanted)
     if key:
         _refuse_range(wanted, from_, to)
+        _refuse_prefix(key_prefix)
 
     async def command(admin: AsyncAdmin) -> None:
         if key:
             count = await admin.count_by_key(topic, key, pending_only=True)
             output.facts(f"pending in {topic}", {"key": key, "matching": count})
             return
-        await _show_count(output, admin, _Chosen(topic, wanted), from_, to)
+        await _show_count(output, admin, _Chosen(topic, wanted, key_prefix), from_, to)
 
     run_with_admin(output, server, command)
 
@@ -186,6 +192,8 @@ def reschedule_pending(
     sql: SqlFilter = None,
     *,
     when: NewTime,
+    from_: _From = None,
+    to: _To = None,
     key_prefix: _KeyPrefix = "",
     is_sure: Yes = False,
     server: Server = SERVER_DEFAULT,
@@ -193,7 +201,8 @@ def reschedule_pending(
 ) -> None:
     """Move pending messages that match to one due time; --filter '*' for all. Counts them first.
 
-    It is safe to give the command again, also where it was interrupted.
+    It is safe to give the command again, also where it was interrupted: with --from and --to as
+    instants, for delays are counted from now.
     """
     chosen = _Chosen(topic, _wanted(tag_filter, sql, key_prefix), key_prefix)
     what = _what(chosen.wanted, key_prefix)
@@ -201,18 +210,25 @@ def reschedule_pending(
     counts: list[int] = []
 
     async def count(admin: AsyncAdmin) -> None:
-        found = await admin.count_pending(topic, chosen.wanted, key_prefix=key_prefix)
+        found = await _count(admin, chosen, *(await instants_of(admin, from_, to)))
         counts.append(found.matched_count)
 
     async def command(admin: AsyncAdmin) -> ExitCode:
         due_ms, _ = await instants_of(admin, when, None)
+        from_ms, to_ms = await instants_of(admin, from_, to)
         with output.errors.status("looking") as status:
 
             def tell(done: PendingRescheduled) -> None:
                 status.update(f"{done.scanned_count:,} looked at, {done.rescheduled_count:,} moved")
 
             done = await admin.reschedule_pending(
-                topic, chosen.wanted, due_ms=due_ms, key_prefix=key_prefix, on_progress=tell
+                topic,
+                chosen.wanted,
+                due_ms=due_ms,
+                from_ms=from_ms,
+                to_ms=to_ms,
+                key_prefix=key_prefix,
+                on_progress=tell,
             )
         facts = {
             "rescheduled": done.rescheduled_count,
@@ -254,9 +270,20 @@ def _what(wanted: FilterExpression | None, key_prefix: str) -> str:
     return f"what matches {wanted.text!r}"
 
 
+def _refuse_prefix(key_prefix: str) -> None:
+    if key_prefix:
+        raise typer.BadParameter("give --key or --key-prefix")
+
+
 def _refuse_range(wanted: FilterExpression | None, from_: When | None, to: When | None) -> None:
     if wanted is not None or from_ is not None or to is not None:
         raise typer.BadParameter("--key stands without --filter, --sql, --from and --to")
+
+
+async def _count(admin: AsyncAdmin, of: _Chosen, from_ms: int, to_ms: int) -> PendingCount:
+    return await admin.count_pending(
+        of.topic, of.wanted, from_ms=from_ms, to_ms=to_ms, key_prefix=of.key_prefix
+    )
 
 
 async def _show_count(
@@ -266,10 +293,7 @@ async def _show_count(
     from_: When | None,
     to: When | None,
 ) -> None:
-    from_ms, to_ms = await instants_of(admin, from_, to)
-    count = await admin.count_pending(
-        of.topic, of.wanted, from_ms=from_ms, to_ms=to_ms, key_prefix=of.key_prefix
-    )
+    count = await _count(admin, of, *(await instants_of(admin, from_, to)))
     facts = {
         "matching": count.matched_count,
         "looked_at": count.scanned_count,

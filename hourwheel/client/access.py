@@ -18,6 +18,7 @@ from hourwheel.transport.methods import (
     PUT_QUOTA,
     PUT_USER,
 )
+from hourwheel.transport.pages import pages_of
 from hourwheel.v1 import access_pb2
 
 Operation = Literal["publish", "receive", "cancel", "look", "administer"]
@@ -97,12 +98,9 @@ async def list_users(channel: Channel) -> list[User]:
     """See `AsyncAdmin.users`."""
     request = access_pb2.ListUsersRequest(page_size=LIST_PAGE_SIZE_MAX)
     found: list[User] = []
-    while True:
-        answer = await channel.call(LIST_USERS, request)
+    async for answer in pages_of(channel, LIST_USERS, request):
         found += (User(one.name, one.version) for one in answer.users)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return found
+    return found
 
 
 async def put_grant(
@@ -127,12 +125,9 @@ async def list_grants(channel: Channel) -> list[Grant]:
     """See `AsyncAdmin.grants`."""
     request = access_pb2.ListGrantsRequest(page_size=LIST_PAGE_SIZE_MAX)
     found: list[Grant] = []
-    while True:
-        answer = await channel.call(LIST_GRANTS, request)
+    async for answer in pages_of(channel, LIST_GRANTS, request):
         found += map(_grant, answer.grants)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return found
+    return found
 
 
 async def put_quota(
@@ -156,12 +151,9 @@ async def list_quotas(channel: Channel) -> list[Quota]:
     """See `AsyncAdmin.quotas`."""
     request = access_pb2.ListQuotasRequest(page_size=LIST_PAGE_SIZE_MAX)
     found: list[Quota] = []
-    while True:
-        answer = await channel.call(LIST_QUOTAS, request)
+    async for answer in pages_of(channel, LIST_QUOTAS, request):
         found += map(_quota, answer.quotas)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return found
+    return found
 
 
 def grant_of(

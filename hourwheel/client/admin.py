@@ -56,6 +56,7 @@ from hourwheel.transport.methods import (
     UPDATE_TOPIC,
     Method,
 )
+from hourwheel.transport.pages import pages_of
 from hourwheel.v1 import admin_pb2
 
 
@@ -215,12 +216,8 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
     ) -> AsyncIterator[Any]:
         """The answers to a request for a list, page by page."""
         request.page_size = page_size
-        while True:
-            answer = await self._channel.call(method, request)
+        async for answer in pages_of(self._channel, method, request):
             yield answer
-            if not answer.next_page_token:
-                return
-            request.page_token = answer.next_page_token
 
     # --- groups ---------------------------------------------------------------------------------
 

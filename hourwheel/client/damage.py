@@ -9,6 +9,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.limits import DAMAGED_PAGE_SIZE_MAX
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import DISCARD_DAMAGED, LIST_DAMAGED
+from hourwheel.transport.pages import pages_of
 from hourwheel.v1 import admin_pb2
 
 PAGE_SIZE: Final = DAMAGED_PAGE_SIZE_MAX
@@ -41,12 +42,9 @@ async def list_damaged(channel: Channel, group: str, topic: str) -> list[Damaged
     """All of them, in the order in which they were found. Raises HourwheelErrors."""
     request = admin_pb2.ListDamagedRequest(group=group, topic=topic, page_size=PAGE_SIZE)
     found: list[DamagedMessage] = []
-    while True:
-        answer = await channel.call(LIST_DAMAGED, request)
+    async for answer in pages_of(channel, LIST_DAMAGED, request):
         found += map(_message, answer.messages)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return found
+    return found
 
 
 async def discard_damaged(

@@ -9,6 +9,7 @@ from hourwheel.instants import check_count
 from hourwheel.outcomes import EventKind, MessageState
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import GET_HISTORY, LIST_BY_KEY
+from hourwheel.transport.pages import pages_of
 from hourwheel.v1 import lookup_pb2
 
 PAGE_SIZE: Final = 500
@@ -91,12 +92,9 @@ class Lookups:
             topic=topic, key=key, pending_only=pending_only, count_only=True
         )
         count = 0
-        while True:
-            answer = await self._channel.call(LIST_BY_KEY, request)
+        async for answer in pages_of(self._channel, LIST_BY_KEY, request):
             count += answer.matched_count
-            request.page_token = answer.next_page_token
-            if not request.page_token:
-                return count
+        return count
 
     async def history(self, of: MessageId | str, topic: str = "") -> History:
         """What became of a message, event by event, as far back as the log goes.
@@ -113,13 +111,11 @@ class Lookups:
         """
         parsed = of if isinstance(of, MessageId) else message_id.parse(of)
         request = lookup_pb2.GetHistoryRequest(message_id=str(parsed), topic=topic)
-        events: list[MessageEvent] = []
-        while True:
-            answer = await self._channel.call(GET_HISTORY, request)
+        events, is_complete = list[MessageEvent](), False
+        async for answer in pages_of(self._channel, GET_HISTORY, request):
             events += map(_event, answer.events)
-            request.page_token = answer.next_page_token
-            if not request.page_token:
-                return History(tuple(events), answer.is_complete)
+            is_complete = answer.is_complete
+        return History(tuple(events), is_complete)
 
 
 def _event(event: lookup_pb2.MessageEvent) -> MessageEvent:
@@ -138,11 +134,7 @@ def _event(event: lookup_pb2.MessageEvent) -> MessageEvent:
 async def _listed(
     channel: Channel, request: lookup_pb2.ListByKeyRequest
 ) -> AsyncIterator[KeyMessage]:
-    while True:
-        answer = await channel.call(LIST_BY_KEY, request)
+    async for answer in pages_of(channel, LIST_BY_KEY, request):
         for one in answer.messages:
             state = MessageState(one.state)
             yield KeyMessage(message_id.parse(one.message_id), state, one.due_ms)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return

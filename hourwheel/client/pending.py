@@ -17,6 +17,7 @@ from hourwheel.formats.meta import NO_META, MessageMeta, decode
 from hourwheel.instants import check_count, check_instant
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import CANCEL_PENDING, LIST_PENDING, RESCHEDULE_PENDING
+from hourwheel.transport.pages import pages_of, sum_of_pages
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2, filter_pb2, pending_pb2
 
@@ -122,13 +123,9 @@ async def list_pending(
     """Messages by due time; pages are fetched as they are needed. Raises HourwheelErrors."""
     request = _list_request(of)
     request.page_size, request.with_bodies = page_size, with_bodies
-    while True:
-        answer = await _page(channel, request)
+    async for answer in _pages(channel, request):
         for message in answer.messages:
             yield _message(message, with_body=with_bodies)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return
 
 
 async def count_pending(channel: Channel, of: Range) -> PendingCount:
@@ -136,24 +133,21 @@ async def count_pending(channel: Channel, of: Range) -> PendingCount:
     request = _list_request(of)
     request.count_only = True
     matched = scanned = corrupt = 0
-    while True:
-        answer = await _page(channel, request)
+    async for answer in _pages(channel, request):
         matched += answer.matched_count
         scanned += answer.scanned_count
         corrupt += answer.corrupt_count
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return PendingCount(matched, scanned, corrupt)
+    return PendingCount(matched, scanned, corrupt)
 
 
-async def _page(
+async def _pages(
     channel: Channel, request: admin_pb2.ListPendingRequest
-) -> admin_pb2.ListPendingResponse:
+) -> AsyncIterator[admin_pb2.ListPendingResponse]:
     """Raises FailedPrecondition where a node does not look at keys: it has listed all."""
-    answer = await channel.call(LIST_PENDING, request)
-    if answer.key_prefix != request.key_prefix:
-        raise FailedPrecondition("a node of an earlier version does not choose by keys")
-    return answer
+    async for answer in pages_of(channel, LIST_PENDING, request):
+        if answer.key_prefix != request.key_prefix:
+            raise FailedPrecondition("a node of an earlier version does not choose by keys")
+        yield answer
 
 
 async def cancel_pending(
@@ -167,20 +161,7 @@ async def cancel_pending(
         to_due_ms=of.to_ms,
         key_prefix=of.key_prefix,
     )
-    done = PendingCancelled()
-    while True:
-        answer = await channel.call(CANCEL_PENDING, request)
-        done = PendingCancelled(
-            done.cancelled_count + answer.cancelled_count,
-            done.already_released_count + answer.already_released_count,
-            done.scanned_count + answer.scanned_count,
-            done.corrupt_count + answer.corrupt_count,
-        )
-        if on_progress is not None:
-            on_progress(done)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return done
+    return await sum_of_pages(channel, CANCEL_PENDING, request, PendingCancelled(), on_progress)
 
 
 async def reschedule_pending(
@@ -198,20 +179,9 @@ async def reschedule_pending(
         key_prefix=of.key_prefix,
         new_due_ms=due_ms,
     )
-    done = PendingRescheduled()
-    while True:
-        answer = await channel.call(RESCHEDULE_PENDING, request)
-        done = PendingRescheduled(
-            done.rescheduled_count + answer.rescheduled_count,
-            done.missed_count + answer.missed_count,
-            done.scanned_count + answer.scanned_count,
-            done.corrupt_count + answer.corrupt_count,
-        )
-        if on_progress is not None:
-            on_progress(done)
-        request.page_token = answer.next_page_token
-        if not request.page_token:
-            return done
+    return await sum_of_pages(
+        channel, RESCHEDULE_PENDING, request, PendingRescheduled(), on_progress
+    )
 
 
 def _list_request(of: Range) -> admin_pb2.ListPendingRequest:

@@ -16,6 +16,7 @@ from hourwheel.limits import DEAD_LETTER_PAGE_SIZE_MAX
 from hourwheel.outcomes import DeadLetterReason
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import LIST_DEAD_LETTERS, REDRIVE_DEAD_LETTERS
+from hourwheel.transport.pages import pages_of, sum_of_pages
 from hourwheel.v1 import filter_pb2, groups_pb2
 
 PAGE_SIZE: Final = 500
@@ -136,19 +137,9 @@ class DeadLetterAdmin:
         done = Redriven()
         for piece in _pieces(ids):
             request.message_ids[:], request.page_token = piece, b""
-            while True:
-                answer = await self._channel.call(REDRIVE_DEAD_LETTERS, request)
-                done = Redriven(
-                    done.redriven_count + answer.redriven_count,
-                    done.unsubscribed_count + answer.unsubscribed_count,
-                    done.corrupt_count + answer.corrupt_count,
-                    done.scanned_count + answer.scanned_count,
-                )
-                if on_progress is not None:
-                    on_progress(done)
-                request.page_token = answer.next_page_token
-                if not request.page_token:
-                    break
+            done = await sum_of_pages(
+                self._channel, REDRIVE_DEAD_LETTERS, request, done, on_progress
+            )
         return done
 
 
@@ -158,13 +149,9 @@ async def _list(
     """One by one, page by page. Raises HourwheelErrors."""
     for piece in pieces:
         request.message_ids[:], request.page_token = piece, b""
-        while True:
-            answer = await channel.call(LIST_DEAD_LETTERS, request)
+        async for answer in pages_of(channel, LIST_DEAD_LETTERS, request):
             for one in answer.messages:
                 yield _message(one)
-            request.page_token = answer.next_page_token
-            if not request.page_token:
-                break
 
 
 def _pieces(ids: Ids | None) -> list[list[str]]:

@@ -104,6 +104,10 @@ def test_keys_may_be_chosen_by_what_they_begin_with(cli: Cli) -> None:
     assert both.exit_code == ExitCode.USAGE
     keys = cli("pending", "list", "orders", "--key-prefix", "k", "--key", "k1")
     assert keys.exit_code == ExitCode.USAGE
+    counted = json.loads(cli("pending", "count", "orders", "--key-prefix", "k3", "--json").stdout)
+    assert counted["matching"] == 1
+    keys = cli("pending", "count", "orders", "--key-prefix", "k", "--key", "k1")
+    assert keys.exit_code == ExitCode.USAGE
     rehearsed = cli("pending", "cancel", "orders", "--key-prefix", "k3", "--dry-run", "--json")
     assert json.loads(rehearsed.stdout)["matching"] == 1
     done = cli("pending", "cancel", "orders", "--key-prefix", "k3", "--yes", "--json")
@@ -130,6 +134,15 @@ def test_reschedule_when_counted_asked_and_done(cli: Cli) -> None:
     )
     assert by_key.exit_code == ExitCode.OK
     assert delays(listed(cli)) == [40, 40, 40, 40, 60]
+
+
+def test_reschedule_when_in_a_range(cli: Cli) -> None:
+    move = ("pending", "reschedule", "orders", "--filter", "*", "--in", "90s")
+    refused = cli(*move, "--from", "20s", "--to", "50s", stdin="n\n")
+    assert "Move 3 messages" in refused.stdout
+    done = cli(*move, "--from", "20s", "--to", "50s", "--yes", "--json")
+    assert json.loads(done.stdout)["rescheduled"] == 3
+    assert delays(listed(cli)) == [10, 50, 90, 90, 90]
 
 
 def test_reschedule_when_nothing_is_chosen(cli: Cli) -> None:

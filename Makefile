@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test collected test-static test-most test-spark test-ops \
 	test-clients test-console coverage check lint types contracts \
-	format bench bench-peers soak chaos chaos-long dist release site packaging-lint pages lock proto \
+	format bench bench-lives bench-peers soak chaos chaos-long dist release site packaging-lint pages lock proto \
 	proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
@@ -142,6 +142,10 @@ format: $(VENV)/dev.stamp  ## format the code and mend what ruff can mend
 bench: $(VENV)/dev.stamp  ## measure; prints a table and writes build/bench.json
 	@mkdir -p build
 	@$(BIN)/python -m tests.bench --json build/bench.json
+
+bench-lives: $(VENV)/dev.stamp  ## keys and moves with 10 million pending, races, recurrences
+	@mkdir -p build
+	@$(BIN)/python -m tests.bench keys races recurring --json build/bench-lives.json
 
 bench-peers: $(PEERS_BIN)/.stamp  ## measure beside Redis, PostgreSQL, RocksDB and RocketMQ
 	@mkdir -p build

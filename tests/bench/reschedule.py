@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.producer import AsyncProducer
@@ -47,17 +48,25 @@ async def run(size: Size, folder: Path) -> Report:
         np.random.default_rng(load.SEED).shuffle(ids)
         ids = ids[: repetitions * count]
         for name in ("first moves", "moves of moved ones"):
-            spans = []
-            for first in range(0, len(ids), count):
-                part = ids[first : first + count]
-                calls = [
-                    PublishedIds(part[at : at + _TOGETHER]) for at in range(0, len(part), _TOGETHER)
-                ]
-                spans.append(await _move(node, producer, calls))
-            speeds = [count / span.seconds for span in spans]
-            middle = spans[speeds.index(sorted(speeds)[len(speeds) // 2])]
-            report.add_median(name, speeds, "ids/s", TARGET, middle.cores)
+            await measure_moves(report, name, node, producer, [*ids.reshape(repetitions, -1)])
     return report
+
+
+async def measure_moves(
+    report: Report,
+    name: str,
+    node: Subject,
+    producer: AsyncProducer,
+    rounds: Sequence[NDArray[np.void]],
+) -> None:
+    """Move the messages with these ids, round by round, and report how fast."""
+    spans = []
+    for part in rounds:
+        calls = [PublishedIds(part[at : at + _TOGETHER]) for at in range(0, len(part), _TOGETHER)]
+        spans.append(await _move(node, producer, calls))
+    speeds = [len(part) / span.seconds for part, span in zip(rounds, spans, strict=True)]
+    middle = spans[speeds.index(sorted(speeds)[len(speeds) // 2])]
+    report.add_median(name, speeds, "ids/s", TARGET, middle.cores)
 
 
 async def _move(node: Subject, producer: AsyncProducer, calls: Sequence[PublishedIds]) -> Span:

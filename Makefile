@@ -26,8 +26,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test collected test-static test-most test-spark test-ops \
 	test-clients test-console coverage check lint types contracts \
-	format bench bench-lives bench-peers soak chaos chaos-long dist release site packaging-lint pages lock proto \
-	proto-accept proto-lint spark-zip clean
+	format bench bench-lives bench-peers soak chaos chaos-long dist release site packaging-lint \
+	pages lock proto proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile

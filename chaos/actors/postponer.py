@@ -92,6 +92,6 @@ def left_behind(history: History, moved: dict[int, int]) -> list[tuple[str, str]
             sequence = history.accepted[serial].message_id.sequence
             # Later where it was past: then it is "at once".
             if moved.get(sequence, -1) < sweep.due_ms:
-                told = f"{serial} was moved to {sweep.due_ms} with others"
-                found.append(("reschedule", f"{told}, and is due at {moved.get(sequence)}"))
+                text = f"{serial} was moved to {sweep.due_ms}, and is due at {moved.get(sequence)}"
+                found.append(("reschedule", text))
     return found

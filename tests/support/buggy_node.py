@@ -8,16 +8,18 @@ import sys
 from itertools import count
 from typing import Any, Final
 
+import numpy as np
+
 import node.consumers.receive_service
 import node.shard.recovery
 import storage.queues.consume_queue
 from hourwheel import program
-from node.broker.pending_query import Pending
 from node.broker.recurring import occurrence_planner
+from node.broker.reschedule_service import RescheduleService
 from node.consumers.group_limits import GroupLimits
+from node.delivery import receiver
 from node.delivery.expiry import Expired
 from node.delivery.key_lines import NO_KEY, KeyLines
-from node.delivery.receiver import Receiver
 from node.process.command import main
 from node.shard.apply import Applier
 from node.shard.dispatcher import Dispatcher
@@ -125,14 +127,20 @@ def forget_expiries() -> None:
 
 def lowest_first() -> None:
     """Of what is visible to a group the lowest priority comes first."""
-    real: Any = Receiver._levels
-    _patch(Receiver, "_levels", lambda self, *of: real(self, *of)[::-1])
+    vars(receiver)["sorted"] = lambda levels, reverse: sorted(levels, reverse=not reverse)
 
 
 def leave_one_unmoved() -> None:
-    """A bulk move leaves one message of each page where it is."""
-    real: Any = Pending._move
-    _patch(Pending, "_move", lambda self, units, due_ms: real(self, units[:-1], due_ms))
+    """Of messages that are moved to one instant the last is told to be, and is not."""
+    real: Any = RescheduleService.reschedule
+
+    async def reschedule(self: Any, ids: Any, times_ms: Any, *, are_delays: bool) -> Any:
+        if len(ids) < 2 or len(set(times_ms.tolist())) > 1:
+            return await real(self, ids, times_ms, are_delays=are_delays)
+        found = await real(self, ids[:-1], times_ms[:-1], are_delays=are_delays)
+        return np.append(found, found[-1:])
+
+    _patch(RescheduleService, "reschedule", reschedule)
 
 
 def repeat_an_occurrence() -> None:

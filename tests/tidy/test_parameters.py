@@ -10,7 +10,9 @@ PARAMETERS_MAX: Final = 8
 LONGER: Final = {
     ("hourwheel/cli/consume.py", "consume"),
     ("hourwheel/cli/pending.py", "cancel_pending"),
+    ("hourwheel/cli/pending.py", "count_pending"),
     ("hourwheel/cli/pending.py", "list_pending"),
+    ("hourwheel/cli/pending.py", "reschedule_pending"),
     ("hourwheel/cli/publish.py", "publish"),
     ("hourwheel/cli/recurring/command.py", "put"),
     ("hourwheel/client/consumer.py", "AsyncConsumer.__init__"),

@@ -6,12 +6,14 @@ Everything else looks at nodes from outside: disks as a power cut would leave th
 (I4), what clients were told and when (I1, I2, I6).
 """
 
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from chaos.log_model import LogModel
 from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
+from hourwheel.priorities import PRIORITY_MAX, priority_queue
 from node.delivery.receiver import Delivery
 from node.replica.effects import Role
 from node.shard.deduplication import Published
@@ -23,6 +25,7 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
     GROUP,
+    RETRIES,
     TOPIC,
     Token,
     body_of,
@@ -115,6 +118,8 @@ class Checkers:
         self.deals: list[tuple[int, str]] = []
         """(Offset of its PREPARE, outcome) of transactions, as callers were told."""
         self.received = 0
+        self.prioritised = 0
+        """Deliveries of some priority."""
         self.expired: set[tuple[int, int]] = set()
         """(group, sequence) of what the log says has expired."""
         self.early_ms = float("-inf")
@@ -252,6 +257,7 @@ class Checkers:
     def on_delivery(self, node: "SimNode", delivery: Delivery) -> None:
         """I1, I2, I6: what consumers get is due, was published, and was not cancelled."""
         self.check_may_act(node)
+        self._check_priority(node, delivery)
         model = self.canon.model
         for unit, blob in split(delivery):
             sequence = int(unit["sequence"])
@@ -268,6 +274,27 @@ class Checkers:
             assert is_wanted, "delivered to a group that does not want it"
             assert sequence in model.released, "I3: delivered, not released"
             self.received += 1
+
+    def _check_priority(self, node: "SimNode", delivery: Delivery) -> None:
+        """I10: nothing of a higher priority is visible to the group, and was not delivered."""
+        model, views = self.canon.model, node.shard.views
+        leases, now_ms = node.mastership.receiver.leases, delivery.receive_ms
+        level = model.priorities.of(delivery.lease.group_queue.topic_queue)
+        self.prioritised += level > 0
+        for topic_id, priority in product((TOPIC, RETRIES), range(level + 1, PRIORITY_MAX + 1)):
+            number = priority_queue(topic_id, priority)
+            group_queue, queue = GroupQueue.of(GROUP, number), views.queues.get(number)
+            window = views.acks.get(*group_queue)
+            for at in range(queue.start_position, queue.end_position):
+                unit = queue.read(at, 1)[0]
+                first, end = leases.find_undelivered(group_queue, window, (at, at + 1))
+                if first >= end or max(unit["due_ms"], unit["store_ms"]) > now_ms:
+                    continue
+                sequence = int(unit["sequence"])
+                expires_ms = decode(model.metas.get(sequence, b"")).expires_ms
+                is_there = not expires_ms or expires_ms > now_ms
+                is_there &= model.is_wanted(GROUP, TOPIC, sequence)
+                assert not is_there, f"I10: {level} came before {sequence} of {priority}"
 
     # -- at rest ----------------------------------------------------------------------------------
 

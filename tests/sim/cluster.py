@@ -28,6 +28,7 @@ from tests.sim.cluster_clients import (
     Administrator,
     Call,
     Canceller,
+    Clockmaker,
     Consumer,
     Mover,
     Producer,
@@ -61,6 +62,21 @@ _CLOCK_ERROR_MS = 10.0
 
 
 @dataclass(frozen=True)
+class Lives:
+    """What becomes of messages beside being published, moved, cancelled and consumed."""
+
+    expires_after_ms: int = 0
+    """When every third message expires, after the due time that it is published with; 0: none
+    does. Half of what has expired becomes dead letters."""
+    has_priorities: bool = False
+    """Messages have tags and keys, and some a priority."""
+    has_recurrences: bool = False
+    """There are recurrences, which change, and their occurrences."""
+    has_consumer: bool = True
+    """Somebody receives; else only the sweep looks for what has expired."""
+
+
+@dataclass(frozen=True)
 class Times:
     """How long a cluster may take to come together, in true milliseconds."""
 
@@ -85,7 +101,7 @@ class Cluster:
         is_changing: bool = False,
         visitors: int = 0,
         is_controlled: bool = False,
-        expires_after_ms: int = 0,
+        lives: Lives | None = None,
     ) -> None:
         self.seed = seed
         self.wanted = wanted
@@ -96,9 +112,7 @@ class Cluster:
         """Who uses other topics and groups, which go by themselves; then nobody deletes any."""
         self.is_controlled = is_controlled
         """With visitors: topics and groups come from the control state, some time after a start."""
-        self.expires_after_ms = expires_after_ms
-        """When every third message expires, after the due time that it is published with; 0: none
-        does. Half of what has expired becomes dead letters."""
+        self.lives = lives or Lives()
         self.events = Events(seed)
         self.network = Network(self.events)
         owned = OwnedCatalog() if is_controlled else None
@@ -136,7 +150,10 @@ class Cluster:
         Mover(self)
         for number in (1, 2):
             Trader(self, number)
-        Consumer(self)
+        if self.lives.has_consumer:
+            Consumer(self)
+        if self.lives.has_recurrences:
+            Clockmaker(self)
         if self.control.owned is not None:
             self.events.later(
                 self.events.random.uniform(200, 1_500), self.control.owned.raise_rules
@@ -274,6 +291,8 @@ class Cluster:
         shard, mastership = node.shard, node.mastership
         while mastership.may_dispatch_more and mastership.dispatch_due(node.cluster_ms()):
             self.checkers.on_dispatched(node)
+        if node.sweep is not None:
+            node.sweep.step(node.cluster_ms())
         if self.visitors and node.names is not None:
             node.names.look()
             resolve_filtered(node)

@@ -49,8 +49,9 @@ class Proposer(ShardProposals):
         self.shard, self.model = node.shard, node.cluster.checkers.canon.model
         self.now_ms = node.cluster_ms()
         self.tokens = []
-        self.is_tagged = node.cluster.wanted is not None
-        self.expires_after_ms = node.cluster.expires_after_ms
+        lives = node.cluster.lives
+        self.is_tagged = node.cluster.wanted is not None or lives.has_priorities
+        self.expires_after_ms = lives.expires_after_ms
         self.acked = node.cluster.checkers.finished
         self._then = then
 
@@ -259,6 +260,33 @@ class Trader(Client):
                 self.cluster.checkers.deals.append((offset, state))
 
         Proposer(node, then).transact([offset], step)
+
+
+class Clockmaker(Client):
+    """Makes and changes recurrences, and publishes their occurrences: as a master does by itself.
+
+    Now and then twice, as a master that has not heard of what its predecessor published.
+    """
+
+    def __init__(self, cluster: "Cluster") -> None:
+        super().__init__(cluster, "clockmaker")
+        cluster.events.later(300, self._try)
+
+    def _try(self) -> None:
+        random = self.cluster.events.random
+        self.cluster.events.later(random.uniform(30, 200), self._try)
+        if not self.cluster.is_publishing:
+            return
+        name = random.choice(("hourly", "daily"))
+        known = self.cluster.checkers.canon.model.recurring.recurrences
+        if name not in known or random.random() < 0.15:
+            what = random.choice(("put", "put", "pause", "resume", "delete"))
+            is_stale = random.random() < 0.2
+            self.ask(lambda node: Proposer(node).recur(name, what, is_stale=is_stale))
+        else:
+            delays_ms = [random.choice((20, 200, 1_500))]
+            for _ in range(random.choice((1, 1, 2))):
+                self.ask(lambda node: Proposer(node).occur([name], delays_ms))
 
 
 class Administrator(Client):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hourwheel import errors
 from hourwheel.types import Epoch, NodeId
 from node.broker.slewed_clock import SlewedClock
+from node.delivery.expiry_sweep import ExpirySweep
 from node.replica.effects import (
     CloseStreams,
     OpenStreams,
@@ -174,6 +175,7 @@ class SimNode:
         self.damage = NodeDamage(self)
         self._loop = self.damage.loop
         self.names: NodeNames | None = None
+        self.sweep: ExpirySweep | None = None
         self.seen = EpochStore.open(self.disk, place.under("epoch_seen"), IDENTITY)
         is_new = is_blank and self.boots == 1
         lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
@@ -312,7 +314,7 @@ class SimNode:
             self.outgoing.clear()
         elif isinstance(effect, StepDown):
             effect.mastership.close(errors.NotMaster("ask another node"))
-            self.names = None
+            self.names = self.sweep = None
         elif isinstance(effect, ProposeIsr):
             self.control_link.propose_isr(effect.change)
         elif isinstance(effect, RequestSuccessor):
@@ -321,6 +323,8 @@ class SimNode:
         elif isinstance(effect, Serve):
             self.damage.attend(effect.mastership)
             self.names = NodeNames(self, effect.mastership)
+            receiver = effect.mastership.receiver
+            self.sweep = ExpirySweep(self.shard.views, receiver, self.shard.bodies)
             self.note(f"serves epoch {self.replica.assignment.epoch}")
 
     def dial(self, name: NodeId, epoch: Epoch) -> None:

@@ -13,6 +13,7 @@ from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, Mast
 from hourwheel.types import Epoch, NodeId
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.unused_groups import UnusedGroups
+from node.delivery import receiver
 from node.delivery.expiry import Expired
 from node.delivery.receiver import Receiver
 from node.delivery.resolve_rows import dead_rows
@@ -29,7 +30,7 @@ from storage.log.commit_log import LogWrite
 from storage.log.epochs import EpochStore
 from storage.queues.page_sums import PageSums
 from storage.views.unit import Units
-from tests.sim.cluster import Cluster
+from tests.sim.cluster import Cluster, Lives
 from tests.sim.cluster_clients import Proposer
 from tests.sim.cluster_damage import NodeDamage
 from tests.sim.cluster_faults import HOUR_MS, live
@@ -279,6 +280,15 @@ def expire_too_soon() -> Any:
     return mock.patch.object(Expired, "find", find)
 
 
+def hand_out_the_lowest_first() -> Any:
+    """A master gives a group what has no priority before what has one."""
+
+    def lowest(levels: Any, reverse: bool) -> Any:
+        return sorted(levels, reverse=not reverse)
+
+    return mock.patch.dict(vars(receiver), {"sorted": lowest})
+
+
 def any_life(seed: int) -> None:
     """Random trouble."""
     live(Cluster(seed), 5_000)
@@ -451,7 +461,20 @@ def names_left_alone(seed: int) -> None:
 
 def short_lives(seed: int) -> None:
     """Messages expire soon after they are due, and the master dies."""
-    cluster = Cluster(seed, expires_after_ms=60)
+    cluster = Cluster(seed, lives=Lives(expires_after_ms=60))
+    cluster.start()
+    cluster.run(2_000)
+    former = cluster.master()
+    former.kill()
+    cluster.run(2_000)
+    former.start()
+    cluster.settle()
+
+
+def prioritised_lives(seed: int) -> None:
+    """Most messages are due at once, some have priorities, and the master dies."""
+    cluster = Cluster(seed, lives=Lives(has_priorities=True, has_recurrences=True))
+    cluster.think_ms = 20.0
     cluster.start()
     cluster.run(2_000)
     former = cluster.master()
@@ -483,6 +506,7 @@ BUGS: dict[Bug, Life] = {
     forget_what_a_group_has_finished: names_left_alone,
     forget_what_expires: short_lives,
     expire_too_soon: short_lives,
+    hand_out_the_lowest_first: prioritised_lives,
 }
 """Each bug, and the life that shows it."""
 

@@ -10,12 +10,15 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.formats.meta import decode
 from hourwheel.types import Epoch, TopicQueue
+from node.delivery.expiry_sweep import PASS_MS
 from node.replica.effects import Role
-from tests.sim.cluster import Cluster
+from tests.sim.cluster import Cluster, Lives
 from tests.sim.cluster_faults import HOUR_MS
 from tests.sim.cluster_node import SimNode
 from tests.support.shard_proposals import GROUP, LETTERS, QUEUES, TOPIC
+from tests.support.shard_world import START_MS
 from tests.support.small_sizes import small_sizes
 
 FAILOVER_MS = 2_500.0
@@ -80,7 +83,7 @@ def test_I2_what_expires_is_delivered_in_time_or_not_at_all(  # noqa: N802
 ) -> None:
     """Whoever is master; a message that did not expire in time is there, or was delivered."""
     with small_sizes(16):
-        cluster = Cluster(seed=2, expires_after_ms=60)
+        cluster = Cluster(seed=2, lives=Lives(expires_after_ms=60))
         cluster.start()
         for _ in range(2):
             former, before = cluster.master(), len(cluster.checkers.expired)
@@ -93,6 +96,56 @@ def test_I2_what_expires_is_delivered_in_time_or_not_at_all(  # noqa: N802
         cluster.settle()
         letters = cluster.master().shard.views.queues.get(TopicQueue(LETTERS << 8))
         assert letters.end_position > 0, "some of it is kept"
+
+
+def test_I1_what_nobody_receives_is_swept_when_it_has_expired() -> None:  # noqa: N802
+    """By the next master, too, from its first pass on."""
+    with small_sizes(16):
+        cluster = Cluster(seed=4, lives=Lives(expires_after_ms=60, has_consumer=False))
+        cluster.start()
+        cluster.run(1_500)
+        former = cluster.master()
+        former.kill()
+        await_another(cluster, former)
+        model, now_ms = cluster.checkers.canon.model, START_MS + cluster.events.now_ms
+        gone = {
+            (GROUP, entry.sequence)
+            for queue in QUEUES
+            for entry in model.queues.get(queue, ())
+            if 0 < decode(model.metas.get(entry.sequence, b"")).expires_ms < now_ms - 100
+        }
+        former.start()
+        assert gone - cluster.checkers.expired, "some has expired with the former master"
+        cluster.run(PASS_MS + 1_000)
+        assert gone <= cluster.checkers.expired
+        cluster.settle()
+        assert not cluster.checkers.received
+
+
+@pytest.mark.parametrize("end", [SimNode.kill, SimNode.freeze])
+def test_I10_priorities_and_recurrences_outlive_their_master(  # noqa: N802
+    end: Callable[[SimNode], None],
+) -> None:
+    """The highest comes first, and of an occurrence proposed twice there is one."""
+    with small_sizes(16):
+        cluster = Cluster(seed=5, lives=Lives(has_priorities=True, has_recurrences=True))
+        cluster.think_ms = 30.0
+        cluster.start()
+        model = cluster.checkers.canon.model
+        for _ in range(2):
+            former = cluster.master()
+            seen = cluster.checkers.prioritised, len(model.recurring.taken)
+            cluster.run(1_500)
+            end(former)
+            await_another(cluster, former)
+            former.start()
+            former.thaw()
+            cluster.run(1_500)
+            now = cluster.checkers.prioritised, len(model.recurring.taken)
+            assert all(later > before for before, later in zip(seen, now, strict=True))
+        cluster.settle()
+        sequences = [*model.recurring.taken.values()]
+        assert len(set(sequences)) == len(sequences)
 
 
 def test_I4_a_master_that_was_stopped_does_nothing_when_it_goes_on(cluster: Cluster) -> None:  # noqa: N802

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.sim.cluster import Cluster
+from tests.sim.cluster import Cluster, Lives
 from tests.sim.cluster_faults import live
 from tests.support.small_sizes import small_sizes
 
@@ -37,7 +37,11 @@ def test_I1_to_I8_hold_when_anything_goes_wrong_at_any_time(seed: int) -> None: 
             is_changing=by_command,
             visitors=2 * by_themselves,
             is_controlled=by_themselves and seed // 4 % 2 == 1,
-            expires_after_ms=(0, 60, 600)[seed % 3],
+            lives=Lives(
+                expires_after_ms=(0, 60, 600)[seed % 3],
+                has_priorities=seed % 5 < 2,
+                has_recurrences=seed % 5 == 1,
+            ),
         )
         cluster.events.is_tracing = True
         try:

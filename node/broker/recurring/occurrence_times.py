@@ -96,6 +96,8 @@ class Schedule:
             day = self._day_of(due_ms)
             if day not in self._excluded:
                 break
+            while day + 1 in self._excluded:  # years of them in one step
+                day += 1
             due_ms = step(max(due_ms, self._end_of(day) - 1))
         if due_ms is not None and self._key.end_ms and due_ms > self._key.end_ms:
             return None

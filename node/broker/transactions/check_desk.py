@@ -200,7 +200,12 @@ class CheckDesk:
 
     async def _take(self, group: str, topics: Sequence[str], count_max: int) -> list[Check]:
         """Log a check of each that is handed out: of those that can be read."""
-        read = await self._read(await self._choose(group, set(topics), count_max))
+        chosen = await self._choose(group, set(topics), count_max)
+        async with self._service.reading.holding(sum(one.size_bytes for one in chosen)):
+            return await self._log_checks(chosen)
+
+    async def _log_checks(self, chosen: list[Transaction]) -> list[Check]:
+        read = await self._read(chosen)
         if not read:
             return []
         done = await self._service.step([one.offset for one, _, _ in read], Step.CHECK)

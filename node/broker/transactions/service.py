@@ -26,6 +26,7 @@ from hourwheel.types import DUE_MS_MAX
 from node.broker.priorities import check_room, place_batch
 from node.broker.publish_service import PublishService, check_instants, queues_of_many
 from node.broker.transactions.defaults import TransactionDefaults
+from node.broker.transactions.reading_room import READING_BYTES_MAX, ReadingRoom
 from node.broker.transactions.withheld import Withheld
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
@@ -74,6 +75,7 @@ class TransactionService:
         """Offset of a transaction that is being ended -> done when it is."""
         self._preparing_bytes = 0
         self.withheld = Withheld(mender)
+        self.reading = ReadingRoom(READING_BYTES_MAX)
 
     @property
     def is_committing(self) -> bool:
@@ -196,7 +198,9 @@ class TransactionService:
                 self._serving.check()
             elif is_commit:
                 with self._ending_it(one.offset):
-                    await self._commit(one)
+                    async with self.reading.holding(one.size_bytes):
+                        self._serving.check()
+                        await self._commit(one)
             else:
                 with self._ending_it(one.offset):
                     done = await self.step([one.offset], Step.ROLL_BACK)

@@ -146,6 +146,20 @@ def test_start_end_and_excluded_dates_bound_an_expression() -> None:
     assert found == ["23 08:00", "28 08:00", "29 08:00"]
 
 
+def test_years_of_excluded_dates_are_left_out_up_to_a_gap_in_them() -> None:
+    first = (date(2027, 3, 1) - date(1970, 1, 1)).days
+    gap = (date(2028, 3, 26) - date(1970, 1, 1)).days  # clocks are put forward
+    days = [one for one in range(first, first + 900) if one != gap]
+    config = RecurrenceConfig(cron="30 9 * * *", zone="Europe/Berlin", excluded_days=days)
+    schedule = schedule_of(config)
+    found = [schedule.after(int(datetime(2027, 3, 1, tzinfo=UTC).timestamp()) * 1_000)]
+    found.append(schedule.after(found[0] or 0))
+    assert [datetime.fromtimestamp((one or 0) / 1_000, UTC) for one in found] == [
+        datetime(2028, 3, 26, 7, 30, tzinfo=UTC),
+        datetime(2029, 8, 17, 7, 30, tzinfo=UTC),
+    ]
+
+
 def test_excluded_dates_hold_for_intervals_in_their_zone() -> None:
     config = RecurrenceConfig(every_ms=6 * 3_600_000, start_ms=ms("2027-06-01"), zone="Asia/Tokyo")
     config.excluded_days.append((date(2027, 6, 2) - date(1970, 1, 1)).days)

@@ -10,12 +10,12 @@ from hourwheel.formats.message_id import parse
 from hourwheel.formats.transaction_id import TransactionId
 from hourwheel.outcomes import TransactionState
 from node.broker.disk_guard import DiskGuard
-from node.broker.transactions import check_desk
+from node.broker.transactions import check_desk, service
 from node.contracts.transactions import Check, PreparedPart, Preparing
 from node.shard.views import TRANSACTION_LEVEL
 from storage.views.catalog import Catalog
 from tests.support.damaging import Flip, join_peers
-from tests.support.engine_world import EngineWorld, within
+from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
 
 COMMITTED, ROLLED_BACK, EXPIRED, OPEN = (
@@ -152,6 +152,23 @@ async def test_ends_that_come_together_have_one_outcome(tmp_path: Path) -> None:
         assert isinstance(second, errors.TransactionDecided)
         assert first.messages == third.messages
         assert world.mastership.next_sequence == 1
+
+
+async def test_commits_that_come_together_are_read_by_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "READING_BYTES_MAX", 1)
+    async with EngineWorld(tmp_path) as world:
+        of = [await prepare(world, token=number) for number in range(1, 4)]
+        before = world.mastership.next_sequence
+        async with world.engine.group_commit.turn:  # nothing is written meanwhile
+            ends = [asyncio.ensure_future(end(world, one)) for one in of]
+            await let_others_run()
+            assert world.mastership.next_sequence == before + 1, "the others wait for their turn"
+            ends[1].cancel()
+        assert [await ends[0], await ends[2]] == [(COMMITTED, 1, False)] * 2
+        assert state_of(world, of[1]) == OPEN
+        assert await end(world, of[1]) == (COMMITTED, 1, False)
 
 
 async def test_prepare_when_it_is_repeated_is_known_by_its_token(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel import errors
 from hourwheel.types import topic_of
 from node.delivery.expiry import are_expired, expiries_of
 from node.delivery.receiver import Receiver
@@ -119,8 +120,24 @@ class ExpirySweep:
             return False, has_read
         gone = np.flatnonzero(are_expired(piece.expires_ms[: end - first], now_ms))
         if len(gone):
-            self._receiver.expired.give_up(group_queue, gone + first, now_ms)
+            self._at = self._give_up(group_queue, gone + first, (first, end), now_ms)
         return bool(len(gone)), has_read
+
+    def _give_up(
+        self,
+        group_queue: GroupQueue,
+        positions: NDArray[np.int64],
+        bounds: tuple[int, int],
+        now_ms: int,
+    ) -> tuple[GroupQueue, int] | None:
+        """Give up what has expired of [first, end), and say where to go on; None: elsewhere."""
+        try:
+            done = self._receiver.give_up_expired(group_queue, positions, now_ms)
+        except errors.InvalidFilter:
+            return None  # of a later version: nobody knows what the group wants
+        if done > int(positions[-1]):
+            return group_queue, bounds[1]
+        return None if done <= bounds[0] else (group_queue, done)
 
     def _bounds(self, group_queue: GroupQueue, at: int, now_ms: int) -> tuple[int, int] | None:
         """[first, end) of the next positions that are visible, and neither delivered nor done."""

@@ -228,11 +228,14 @@ class OrderedQueues:
     def _note_filtered(
         self, group_queue: GroupQueue, bounds: tuple[int, int], picked: list[int], now_ms: int
     ) -> None:
-        at = bounds[0]
+        window, at = self._window(group_queue), bounds[0]
         for position in [*picked, bounds[1]]:
-            if at < position:
-                self._filtered_ranges.add(group_queue, at, position, now_ms)
-                self._leases.skip(group_queue, at, position)
+            while at < position:  # but for what the sweep of what has expired came upon before
+                at, end = self._leases.find_undelivered(group_queue, window, (at, position))
+                if at >= end:
+                    break
+                self._filtered_ranges.add(group_queue, at, end, now_ms)
+                self._leases.skip(group_queue, at, end)
             at = position + 1
 
     def _follow_leased(self, group_queue: GroupQueue) -> KeyLines | None:

@@ -481,6 +481,38 @@ class Receiver:
             return None
         return self.expired.find(units, blobs, now_ms)
 
+    def give_up_expired(
+        self, group_queue: GroupQueue, positions: NDArray[np.int64], now_ms: int
+    ) -> int:
+        """Deliver messages that have expired, at `positions`, which ascend, to nobody.
+
+        What the group does not want does not match, be it expired or not.
+
+        Returns:
+            Behind what it has come to: at a message that cannot be read, or whose check is long, it
+            ends.
+
+        Raises:
+            InvalidFilter: the subscription's filter is not understood by this version.
+        """
+        group_id, topic_id = group_queue.group_id, topic_of(group_queue.topic_queue)
+        wanted = self._scan_filter(group_id, topic_id, None)
+        if wanted is None:
+            self.expired.give_up(group_queue, positions, now_ms)
+            return int(positions[-1]) + 1
+        queue = self._views.queues.get(group_queue.topic_queue)
+        scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
+        for first, end in runs_of(positions).tolist():
+            span = first, end
+            found = scanner.scan(queue, wanted, span, count_max=end, bytes_max=_EXPIRED_BYTES)
+            picked = found.joined()[0] if found.count else np.empty(0, np.int64)
+            self._note_gaps(group_queue, (first, found.end), picked, now_ms)
+            self.leases.skip(group_queue, first, found.end)
+            self.expired.give_up(group_queue, picked, now_ms)
+            if found.end < end:
+                return found.end
+        return int(positions[-1]) + 1
+
     def _note_gaps(
         self,
         group_queue: GroupQueue,
@@ -573,3 +605,5 @@ _EXPIRED_LOOK: Final = 512
 """So many are looked at together behind what has expired, however few are asked for."""
 _EXPIRED_TURNS: Final = 4
 """After so many looks without anything to deliver, others have their turn: some 5 ms."""
+_EXPIRED_BYTES: Final = 1 << 20
+"""So many bytes of messages that have expired, and a message more, are checked at once."""

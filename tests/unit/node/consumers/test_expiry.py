@@ -16,6 +16,7 @@ from node.contracts.transactions import PreparedPart, Preparing
 from node.delivery.expiry_sweep import PASS_MS, PIECE_MESSAGES
 from node.delivery.filtered_ranges import AGE_MS_MAX
 from node.shard.views import EXPIRY_LEVEL
+from storage.views.catalog_items import GroupOrder
 from tests.support.engine_world import EngineWorld, let_others_run, within
 
 SECOND_MS = 1_000
@@ -162,6 +163,28 @@ async def test_filter_of_a_group_passes_over_what_has_expired(tmp_path: Path) ->
         assert found.units["sequence"].tolist() == [2]
         await wait(world, 1)
         assert resolved(world, Outcome.EXPIRED) == 2
+
+
+@pytest.mark.parametrize("order", [GroupOrder.NONE, GroupOrder.BLOCK])
+async def test_sweep_takes_for_expired_only_what_the_group_wants(
+    tmp_path: Path, order: GroupOrder
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        settings = GroupSettings(keeps_expired=True, order=order)
+        await within(world.engine.put_group("billing", settings))
+        await world.receive(wanted="a")
+        tags = ("b", "a", "b", "b", "a", "b")
+        await publish_tagged(world, *((tag, SECOND_MS) for tag in tags), ("b", 0), ("a", 0))
+        await wait(world, SECOND_MS + PASS_MS)
+        await wait(world, 10)
+        assert resolved(world, Outcome.EXPIRED_LETTER) == 2
+        await wait(world, AGE_MS_MAX)
+        assert resolved(world, Outcome.FILTERED) == 4
+        letters = await world.receive(topic="%DLQ%billing", group="operators")
+        assert letters is not None
+        assert letters.units["sequence"].tolist() == [1, 4]
+        found = await world.leased(wanted="a")
+        assert found.units["sequence"].tolist() == [7]
 
 
 async def test_what_was_found_expired_is_looked_at_again_by_the_successor(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from hourwheel.formats.meta import MessageMeta
 from hourwheel.formats.record_batch import CANCEL_ROW, RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, gene_of
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+from hourwheel.priorities import has_room
 from node.broker.priorities import place_few
 from node.broker.publish_service import PublishService, queues_of_few
 from node.broker.recurring.occurrence_times import (
@@ -282,13 +283,13 @@ class OccurrencePlanner:
             self._push(version, now_ms + _RETRY_MS)
             return None
         try:
-            schedule = schedule_of(config)
-        except errors.InvalidRecurrence as error:
-            # Another master could compute it: this one's time zones are older.
+            return self._occurrence(name, state, config, topic, schedule_of(config), now_ms)
+        except errors.InvalidArgument as error:
+            # Another master could compute it: this one's time zones are older. Or its messages are
+            # none, which `put` refuses now; that must not end one master after the other.
             _log.warning("recurrence_unreadable", recurrence=name, error=str(error))
             self._push(version, now_ms + 60 * _RETRY_MS)
             return None
-        return self._occurrence(name, state, config, topic, schedule, now_ms)
 
     def _occurrence(
         self,
@@ -316,7 +317,7 @@ class OccurrencePlanner:
             [raw.key_hash],
             self._mastership.next_sequence + state.next_index,
         )
-        if meta.priority:
+        if meta.priority and has_room(topic.queue_count):  # it may have been made anew since
             (queue,) = place_few((raw.raw,), [queue], topic)
         return Occurrence(
             *(name, state.version, state.next_index, due_ms, queue, raw.raw),

@@ -10,7 +10,7 @@ two equal times. All others follow the clock: what the gap leaves out is left ou
 twice takes place twice. A fixed interval knows no zone but for its excluded dates.
 """
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import MAXYEAR, UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
@@ -29,6 +29,8 @@ _YEARS_MAX: Final = 9
 """An occurrence of an expression is looked for so far ahead: two leap days, over 2100."""
 INSTANT_MS_MAX: Final = 253_370_764_800_000
 """The year 9999."""
+_LAST_YEAR: Final = MAXYEAR - 1
+"""There are no dates behind the year after it."""
 _SECOND_MS: Final = 1_000
 _MINUTE_S: Final = 60
 _EPOCH_DAY: Final = date(1970, 1, 1)
@@ -65,7 +67,7 @@ class _Cron(CronSim):
         super().advance_month()
 
     def __init__(self, expression: str, after: datetime) -> None:
-        self._year_max = after.year + _YEARS_MAX
+        self._year_max = min(after.year + _YEARS_MAX, _LAST_YEAR)
         super().__init__(expression, after)
 
 

@@ -59,7 +59,8 @@ class RecurrenceService:
         if 0 < config.every_ms <= INSTANT_MS_MAX and not config.start_ms:
             config.start_ms = now_ms + config.every_ms
         await asyncio.to_thread(check_times, config, now_ms)
-        metas.encode(meta_of(config.meta, name, _INDEX_MAX, 0))  # raises where there is no room
+        # Raises where there is no room, or the last one's expiry would be no instant.
+        metas.encode(meta_of(config.meta, name, _INDEX_MAX, INSTANT_MS_MAX))
         await self._catalog_service.settle_topic(config.topic)
         await self._prepare(config.name)
         requested = requested_by((config.meta,))

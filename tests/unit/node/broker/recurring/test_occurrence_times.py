@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hourwheel import errors, limits
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
 from node.broker.recurring.occurrence_times import (
+    INSTANT_MS_MAX,
     MISSED_ALL,
     MISSED_LAST,
     MISSED_NONE,
@@ -241,3 +242,10 @@ def test_expression_costs_little_whatever_it_is() -> None:
     schedule = schedule_of(RecurrenceConfig(cron="0 0 29 2 MON", zone="UTC"))
     found = schedule.after(ms("2027-01-01"))
     assert found is None or found < ms("2027-01-01") + timedelta(days=3_700).total_seconds() * 1_000
+
+
+@pytest.mark.parametrize("cron", ["0 0 29 2 *", "59 59 23 31 12 *", "0 0 1 6 *"])
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati"])
+def test_times_behind_the_last_date_that_there_is_never_come(cron: str, zone: str) -> None:
+    with pytest.raises(errors.InvalidRecurrence, match="no occurrence comes"):
+        check_times(RecurrenceConfig(cron=cron, zone=zone, start_ms=INSTANT_MS_MAX), NOW_MS)

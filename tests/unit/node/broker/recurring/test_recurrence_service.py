@@ -11,8 +11,9 @@ from hourwheel import errors, limits
 from hourwheel.formats import meta as metas
 from hourwheel.formats.message_id import parse_many
 from hourwheel.formats.meta import MessageMeta, encode
-from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
-from hourwheel.types import DISPATCH_TOPIC
+from hourwheel.formats.record_batch import CANCEL_ROW
+from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+from hourwheel.types import DISPATCH_TOPIC, DUE_MS_MAX
 from node.broker.recurring.occurrence_planner import OccurrencePlanner
 from node.broker.recurring.occurrence_times import MISSED_ALL, MISSED_LAST, MISSED_NONE
 from node.contracts.broker import CatalogUpdate
@@ -323,3 +324,37 @@ def test_limits_of_names_counts_and_bytes(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(limits, "RECURRENCES_BYTES_MAX", 100)
         with pytest.raises(errors.TooManyRecurrences):
             put(engine, every(body=b"x" * 100))
+
+
+def test_priority_when_the_topic_was_made_anew_without_room_for_it() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every(meta=encode(MessageMeta(priority=9)).raw))
+        call(engine, engine.engine.delete_topic("orders"))
+        call(engine, engine.engine.create_topic("orders", 256))
+        received(engine)  # subscribes
+        for _ in range(3):
+            engine.advance(EVERY_MS)
+        assert [due_ms for due_ms, _, _ in received(engine)] == [20_000, 30_000]
+
+
+def test_expiry_that_is_no_instant_is_refused() -> None:
+    with SteppedEngine() as engine:
+        endless = every(meta=encode(MessageMeta(expires_ms=-DUE_MS_MAX)).raw)
+        with pytest.raises(errors.InvalidDueTime):
+            put(engine, endless)
+
+
+def test_recurrence_whose_messages_are_none_ends_no_master() -> None:
+    with SteppedEngine() as engine:
+        put(engine, every(), "sound")
+        # As an earlier version took it in: without a look at what comes of it.
+        broken = every(meta=encode(MessageMeta(expires_ms=-DUE_MS_MAX)).raw, name="orders\nbroken")
+        change = RecurrenceChange(put=broken)
+        engine.mastership.recur(change, np.zeros(0, CANCEL_ROW), engine.now_ms, None)
+        engine.engine.group_commit.wake()
+        engine.settle()
+        engine.step_down()
+        engine.become_master()
+        for _ in range(3):
+            engine.advance(EVERY_MS)
+        assert [due_ms for due_ms, _, _ in received(engine)] == [10_000, 20_000, 30_000]

@@ -486,14 +486,10 @@ class Receiver:
     ) -> int:
         """Deliver messages that have expired, at `positions`, which ascend, to nobody.
 
-        What the group does not want does not match, be it expired or not.
+        What the group does not want does not match, be it expired or not. Raises `InvalidFilter`.
 
         Returns:
-            Behind what it has come to: at a message that cannot be read, or whose check is long, it
-            ends.
-
-        Raises:
-            InvalidFilter: the subscription's filter is not understood by this version.
+            Where it has ended: before what cannot be read, or what takes long to be checked.
         """
         group_id, topic_id = group_queue.group_id, topic_of(group_queue.topic_queue)
         wanted = self._scan_filter(group_id, topic_id, None)

@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, PassedOver
 from hourwheel.types import GroupId, Position
+from node.delivery.message_lease import runs_of
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
 
@@ -77,6 +81,20 @@ class FilteredRanges:
         if is_long:
             self._long[group_queue] = grown
         self._note_due(now_ms if is_long else grown.since_ms + AGE_MS_MAX)
+
+    def add_between(
+        self,
+        group_queue: GroupQueue,
+        bounds: tuple[int, int],
+        positions: NDArray[np.int64],
+        now_ms: int,
+    ) -> None:
+        """What stands between these positions in [first, end) does not match."""
+        at = bounds[0]
+        for low, high in [*runs_of(positions).tolist(), (bounds[1], bounds[1])]:
+            if at < low:
+                self.add(group_queue, at, low, now_ms)
+            at = high
 
     def add_expired(self, group_queue: GroupQueue, first: int, end: int, now_ms: int) -> None:
         """[first, end) has expired: due at once, and no lease absorbs it."""

@@ -415,7 +415,9 @@ class Receiver:
                     lease = self.leases.grant_picked(group_queue, span, positions, until_ms)
                     return self._delivery(lease, units, blobs, limits.now_ms)
                 # The log is to tell what has expired from what does not match.
-                self._note_gaps(group_queue, (first, result.end), positions, limits.now_ms)
+                self.filtered_ranges.add_between(
+                    group_queue, (first, result.end), positions, limits.now_ms
+                )
                 self.expired.give_up(group_queue, positions[gone], limits.now_ms)
                 if not gone.all():
                     kept, units, blobs = without(units, blobs, gone)
@@ -502,26 +504,12 @@ class Receiver:
             span = first, end
             found = scanner.scan(queue, wanted, span, count_max=end, bytes_max=_EXPIRED_BYTES)
             picked = found.joined()[0] if found.count else np.empty(0, np.int64)
-            self._note_gaps(group_queue, (first, found.end), picked, now_ms)
+            self.filtered_ranges.add_between(group_queue, (first, found.end), picked, now_ms)
             self.leases.skip(group_queue, first, found.end)
             self.expired.give_up(group_queue, picked, now_ms)
             if found.end < end:
                 return found.end
         return int(positions[-1]) + 1
-
-    def _note_gaps(
-        self,
-        group_queue: GroupQueue,
-        bounds: tuple[int, int],
-        positions: NDArray[np.int64],
-        now_ms: int,
-    ) -> None:
-        """What stands between these positions in [first, end) does not match."""
-        at = bounds[0]
-        for low, high in [*runs_of(positions).tolist(), (bounds[1], bounds[1])]:
-            if at < low:
-                self.filtered_ranges.add(group_queue, at, low, now_ms)
-            at = high
 
     def _withhold_picked(self, group_queue: GroupQueue, result: ScanResult) -> bool:
         return result.damage is None or self._withhold(group_queue, *result.damage)

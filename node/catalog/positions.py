@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import GroupId, TopicQueue, topic_of
+from hourwheel.types import GroupId, TopicQueue
 from node.catalog.serving import ServingConsumers
 from node.contracts.group_positions import SkippedInfo, UnblockAction, Unblocking
 from node.delivery.resolve_rows import dead_rows, freed_rows, skipped_rows
@@ -103,10 +103,11 @@ class Skipper:
             raise errors.FailedPrecondition(
                 f"group {group!r} does not read topic {topic!r}", group=group, topic=topic
             )
-        own = [number for number in queues if topic_of(number) == found_topic.topic_id]
+        own = self._shard.views.queues_of(found_topic)
         if positions:
-            queues = own
-            self._check_positions(own, positions)
+            # Those of priorities come behind the topic's own, and stay where nothing is said.
+            queues = own[: found_topic.queue_count] if len(positions) < len(own) else own
+            self._check_positions(queues, positions)
         else:
             now_ms = self._serving.now_ms()
             if before_ms > now_ms:
@@ -114,7 +115,8 @@ class Skipper:
             positions = await find_positions(shard, queues, before_ms or now_ms)
         rows = rows_before(shard, group_id, queues, positions)
         counts = await self._serving.propose_resolve(rows) if len(rows) else []
-        return SkippedInfo(sum(counts), list(positions[-len(own) :]))
+        places = dict(zip(queues, positions, strict=True))
+        return SkippedInfo(sum(counts), [places[number] for number in own if number in places])
 
     async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
         """See EnginePort."""

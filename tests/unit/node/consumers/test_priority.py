@@ -176,6 +176,24 @@ async def test_group_that_begins_now_skips_what_stands_in_queues_of_priorities(
         assert await order(world) == [2]
 
 
+async def test_group_goes_on_behind_positions_of_queues_of_priorities(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.create_topic("orders", 2))
+        await world.receive()
+        await publish(world, *[0] * 4, *[5] * 3, 9)
+        await world.nack(world.select(await world.leased()), delay_ms=0)  # not the topic's any more
+        with pytest.raises(errors.InvalidArgument, match="2 queues, and 1 positions"):
+            await within(world.engine.skip("billing", "orders", 0, [1]))
+        own = await within(world.engine.skip("billing", "orders", 0, [1, 0]))
+        assert (own.skipped_count, own.positions) == (1, [1, 0])
+        of_all = await within(world.engine.skip("billing", "orders", 0, [2, 1, 1, 3]))
+        assert (of_all.skipped_count, of_all.positions) == (5, [2, 1, 1, 3])
+        await wait(world, SECOND_MS)
+        behind = await within(world.engine.skip("billing", "orders", 0, ()))
+        assert (behind.skipped_count, behind.positions) == (2, [2, 2, 1, 3])
+        assert await order(world) == []
+
+
 async def test_topic_goes_with_its_queues_of_priorities(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.receive()

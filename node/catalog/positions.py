@@ -62,6 +62,23 @@ def check_level(shard: Shard) -> None:
         )
 
 
+def check_start(shard: Shard, start_ms: int, now_ms: int) -> None:
+    """Whether new subscriptions of a group may begin at an instant.
+
+    What stands before it is skipped when a subscription is made: what is released between the two
+    the group would get all the same.
+
+    Raises:
+        InvalidArgument: it is in the future.
+        FailedPrecondition: as `check_level`.
+    """
+    check_level(shard)
+    if start_ms > now_ms:
+        raise errors.InvalidArgument(
+            "settings.start_ms is in the future", field="settings.start_ms"
+        )
+
+
 _ROWS_OF: Final = {
     UnblockAction.RETRY: freed_rows,
     UnblockAction.SKIP: skipped_rows,

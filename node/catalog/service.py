@@ -359,7 +359,7 @@ class CatalogService:
     async def put_group(self, name: str, settings: GroupSettings) -> GroupInfo:
         """See EnginePort."""
         if settings.start_ms:
-            positions.check_level(self._shard)
+            positions.check_start(self._shard, settings.start_ms, self._now_ms())
         async with self._changing():
             await self._log.settle()
             check_order(self._shard.views, name, settings)
@@ -374,7 +374,7 @@ class CatalogService:
     ) -> GroupInfo:
         """See EnginePort. The group is an operator's from then on."""
         if settings.start_ms:
-            positions.check_level(self._shard)
+            positions.check_start(self._shard, settings.start_ms, self._now_ms())
         async with self._changing():
             await self._log.settle()
             found = self._catalog.get_group(name)

@@ -59,7 +59,9 @@ class SkipAdmin:
             topic: the topic.
             before: all that was released before this instant, in milliseconds since the Unix epoch
                 or as a datetime, and retries that were due before it; None: before now.
-            positions: instead of that, of each queue of the topic where to go on. Retries stay.
+            positions: instead of that, of each queue of the topic where to go on; behind its own
+                those of priorities that it ever had, the highest first, or none of these. What
+                nothing is said of stays, and so do retries.
 
         Raises:
             InvalidDueTime: `before` lies before 2001, or has no time zone.

@@ -74,6 +74,19 @@ async def test_first_receives_at_one_time_wait_for_the_start(tmp_path: Path) -> 
         assert found == [None] * 5
 
 
+async def test_group_that_would_begin_in_the_future_is_refused(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.put_group("billing", GroupSettings(start_ms=world.now_ms)))
+        later = GroupSettings(start_ms=world.now_ms + 1)
+        for asked in (
+            world.engine.put_group("billing", later),
+            world.engine.put_group("others", later),
+            world.engine.update_group("billing", CatalogUpdate(), later),
+        ):
+            with pytest.raises(errors.InvalidArgument, match="in the future"):
+                await within(asked)
+
+
 async def test_skip_lets_a_group_go_on_behind_an_instant(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         dues_ms = await publish_steps(world, 5)

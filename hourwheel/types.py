@@ -4,10 +4,13 @@ Each is an `int` at run time; a node's id is a `str`. `Key` is the one order tha
 scheduled is kept in.
 """
 
-from typing import Final, NamedTuple, NewType
+from collections.abc import Sequence
+from typing import Final, NamedTuple, NewType, cast
 
 Offset = NewType("Offset", int)
 """A byte address in the commit log of one shard; it only grows, across segments."""
+SequenceNumber = NewType("SequenceNumber", int)
+"""The dense number of a published message in its shard, from 0."""
 Position = NewType("Position", int)
 """The ordinal of an entry in one consume queue, from 0."""
 Epoch = NewType("Epoch", int)
@@ -25,7 +28,8 @@ QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS
 TOPIC_ID_MAX: Final = (1 << (32 - QUEUE_BITS)) - 1
 DISPATCH_TOPIC: Final = "%DISPATCH%"
 """One of the cluster's own, with nothing in it: while it is paused, pending messages wait."""
-SEQUENCE_MAX: Final = (1 << 63) - 1
+SEQUENCE_MAX: Final = SequenceNumber((1 << 63) - 1)
+FIRST_SEQUENCE: Final = SequenceNumber(0)
 DUE_MS_MAX: Final = (1 << 53) - 1
 """No instant beyond this is ever stored: exact in every language, far past any horizon."""
 NO_NODE: Final = NodeId("")
@@ -41,7 +45,10 @@ FIRST_SHARD: Final = ShardId(0)
 
 
 class Key(NamedTuple):
-    """The order of everything scheduled: (due time, sequence). The cursor is a Key."""
+    """The order of everything scheduled: (due time, sequence). The cursor is a Key.
+
+    Plain numbers: most keys are bounds between messages, at any instant, and of no message.
+    """
 
     due_ms: int
     sequence: int
@@ -49,6 +56,11 @@ class Key(NamedTuple):
 
 KEY_MIN: Final = Key(-1, 0)
 """Below every message."""
+
+
+def sequences_from(first: SequenceNumber, count: int) -> Sequence[SequenceNumber]:
+    """Those of so many messages that follow on one another; costs nothing a message."""
+    return cast("Sequence[SequenceNumber]", range(first, first + count))
 
 
 def topic_queue(topic_id: TopicId, queue: int) -> TopicQueue:

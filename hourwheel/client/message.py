@@ -27,6 +27,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.instants import duration_to_ms, instant_to_ms
 from hourwheel.outcomes import IfPending
+from hourwheel.types import SequenceNumber
 
 
 @dataclass(slots=True)
@@ -255,7 +256,7 @@ class ReceivedBatch:
         good = np.fromiter(map(crc32c, blobs), "<u4", len(blobs)) == expected
         if not good.all():
             bad = int(self.ordinals[int(np.argmin(good))])
-            raise corrupt_message(int(self.delivery.sequence[bad]))
+            raise corrupt_message(SequenceNumber(int(self.delivery.sequence[bad])))
         if meta_lens is None:
             return blobs
         return [blob[meta_len:] for blob, meta_len in zip(blobs, meta_lens, strict=True)]
@@ -265,7 +266,7 @@ class ReceivedBatch:
         ends = self._blob_ends or self._open()
         blob = self._raw[ends[index] : ends[index + 1]]
         if crc32c(blob) != self._crcs[index]:
-            raise corrupt_message(int(self.delivery.sequence[index]))
+            raise corrupt_message(SequenceNumber(int(self.delivery.sequence[index])))
         return blob if self._meta_lens is None else blob[self._meta_lens[index] :]
 
     def meta_at(self, index: int) -> MessageMeta:
@@ -280,7 +281,7 @@ class ReceivedBatch:
             return metas.NO_META
         blob = self._raw[ends[index] : ends[index + 1]]
         if crc32c(blob) != self._crcs[index]:
-            raise corrupt_message(int(self.delivery.sequence[index]))
+            raise corrupt_message(SequenceNumber(int(self.delivery.sequence[index])))
         return metas.decode(blob[: self._meta_lens[index]])
 
     def _open(self) -> list[int]:

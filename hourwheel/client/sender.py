@@ -41,7 +41,7 @@ from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.retry import Failure
 from hourwheel.transport.session_lane import SessionLane
 from hourwheel.transport.stream import StreamBroken
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from hourwheel.v1 import filter_pb2
 
 _LONERS_MAX: Final = 4_096
@@ -494,7 +494,7 @@ class PublishPump:
             start_ms = published.store_ms
         if ticket.wanted is not Wanted.IDS:
             due_ms = int(draft.times_ms[0]) + start_ms
-            message_id = MessageId(shard, epoch, sequence, due_ms)
+            message_id = MessageId(shard, epoch, SequenceNumber(sequence), due_ms)
             found = published.deduped.of_part(sequence - published.base_sequence, 1)
             ticket.settle_one(answer_of(message_id, found.get(0)))
         else:

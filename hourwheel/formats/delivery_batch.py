@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.batch_columns import pad8
-from hourwheel.types import Epoch, TopicId
+from hourwheel.types import Epoch, SequenceNumber, TopicId
 
 MAGIC: Final = int.from_bytes(b"HWDB", "little")
 VERSION: Final = 1
@@ -259,11 +259,11 @@ class DeliveryBatch:
             zip(self.blob_ends().tolist(), self.crc.tolist(), strict=True)
         ):
             if crc32c(view[at:end]) != crc:
-                raise corrupt_message(int(self.sequence[index]))
+                raise corrupt_message(SequenceNumber(int(self.sequence[index])))
             at = end
 
 
-def corrupt_message(sequence: int) -> errors.InvalidBatch:
+def corrupt_message(sequence: SequenceNumber) -> errors.InvalidBatch:
     """The error for a message whose bytes fail their checksum."""
     return errors.InvalidBatch(
         f"the message with sequence {sequence} fails its CRC32C", sequence=sequence

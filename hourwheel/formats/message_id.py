@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Epoch
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Epoch, SequenceNumber
 
 ID_DTYPE: Final = np.dtype(
     [("shard", ">u4"), ("epoch", ">u4"), ("sequence", ">u8"), ("due_ms", ">u8")]
@@ -36,7 +36,7 @@ class MessageId(NamedTuple):
 
     shard: int
     epoch: Epoch
-    sequence: int
+    sequence: SequenceNumber
     due_ms: int
 
     def __str__(self) -> str:

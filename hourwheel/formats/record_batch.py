@@ -64,7 +64,7 @@ from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.batch_columns import blobs_of, pad8, requested_by, wide_column
 from hourwheel.formats.dedup_key import DedupColumns, DedupKey, pack_dedup_keys
-from hourwheel.types import NO_EPOCH, Epoch
+from hourwheel.types import FIRST_SEQUENCE, NO_EPOCH, Epoch, SequenceNumber
 
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
 VERSION: Final = 1
@@ -213,7 +213,7 @@ class Header(NamedTuple):
     total_bytes: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     offset: int
-    base_sequence: int
+    base_sequence: SequenceNumber
     store_ms: int
     flushed_end_offset: int
     epoch: Epoch
@@ -232,7 +232,7 @@ class Stamp(NamedTuple):
     """What only the master knows when it appends."""
 
     offset: int
-    base_sequence: int
+    base_sequence: SequenceNumber
     store_ms: int
     flushed_end_offset: int
     epoch: Epoch
@@ -555,7 +555,7 @@ def _assemble(
         flags,
         total,
         count,
-        *(0, 0, 0, 0, NO_EPOCH),
+        *(0, FIRST_SEQUENCE, 0, 0, NO_EPOCH),
         len(stamped),
         len(columns),
         len(blobs),

@@ -7,7 +7,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import NO_GROUP, NO_TOPIC, Epoch, GroupId, TopicId, topic_of
+from hourwheel.types import NO_GROUP, NO_TOPIC, Epoch, GroupId, SequenceNumber, TopicId, topic_of
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.delivery.damaged import DamagedBytes, DamagedEntry
 from node.repair.damage_control import DamageControl
@@ -73,7 +73,9 @@ class DamageDesk:
         views, sequence = self._shard.views, entry.unit["sequence"]
         due_ms, _ = views.sequences.read_many(sequence)
         epoch = Epoch(int(views.epochs_of(sequence)[0]))
-        return MessageId(self._shard.shard_id, epoch, int(sequence[0]), int(due_ms[0]))
+        return MessageId(
+            self._shard.shard_id, epoch, SequenceNumber(int(sequence[0])), int(due_ms[0])
+        )
 
     def _infos(self, found: Iterable[tuple[DamagedBytes, DamagedEntry]]) -> list[DamagedInfo]:
         catalog = self._shard.views.catalog

@@ -113,7 +113,7 @@ class FollowerStream:
         self._is_heartbeat_due = True
         self._has_more.set()
 
-    def close(self, leases: LeaseTable, last_heartbeat: SyncBeat) -> Coroutine[Any, Any, None]:
+    def close(self, leases: LeaseTable, last_heartbeat: SyncBeat) -> Coroutine[object, None, None]:
         """The mastership is over: the coroutine sends the last messages, and ends the stream."""
         self._is_closing = True
         call, sending = self._call, self._sending

@@ -7,7 +7,7 @@ Each is logged.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
@@ -29,9 +29,9 @@ _HARMLESS: Final = {"count", "stop"}
 """Work for the node, but no change."""
 _log = logs.get(__name__)
 
-Given: TypeAlias = Mapping[str, Any]
+Given: TypeAlias = Mapping[str, object]
 """Fields of a request."""
-Handler: TypeAlias = Callable[["Api", Given], Awaitable[dict[str, Any]]]
+Handler: TypeAlias = Callable[["Api", Given], Awaitable[dict[str, object]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ class Api:
         """Whether there is such a question, or change."""
         return name in (self.CHANGES if is_change else self.READS)
 
-    async def read(self, name: str, given: Given) -> dict[str, Any]:
+    async def read(self, name: str, given: Given) -> dict[str, object]:
         """What a page asks. Raises HourwheelErrors."""
         return await self.READS[name](self, given)
 
-    async def change(self, name: str, given: Given) -> dict[str, Any]:
+    async def change(self, name: str, given: Given) -> dict[str, object]:
         """Do what a page asks. Raises HourwheelErrors.
 
         Raises:
@@ -107,43 +107,43 @@ class Api:
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def _cluster(self, given: Given) -> dict[str, Any]:
+    async def _cluster(self, given: Given) -> dict[str, object]:
         return await self._views.cluster(fields.number(given, "since_ms", 0))
 
-    async def _wheel(self, given: Given) -> dict[str, Any]:
+    async def _wheel(self, given: Given) -> dict[str, object]:
         return await self._views.wheel(
             fields.number(given, "from_ms"),
             fields.number(given, "step_ms"),
             fields.number(given, "count"),
         )
 
-    async def _topics(self, given: Given) -> dict[str, Any]:
+    async def _topics(self, given: Given) -> dict[str, object]:
         return await self._views.topics(
             fields.text(given, "search", ""), fields.text(given, "after", "")
         )
 
-    async def _groups(self, given: Given) -> dict[str, Any]:
+    async def _groups(self, given: Given) -> dict[str, object]:
         return await self._views.groups(
             fields.text(given, "search", ""), fields.text(given, "after", "")
         )
 
-    async def _access(self, given: Given) -> dict[str, Any]:
+    async def _access(self, given: Given) -> dict[str, object]:
         return await self._views.access(fields.text(given, "search", ""))
 
-    async def _message(self, given: Given) -> dict[str, Any]:
+    async def _message(self, given: Given) -> dict[str, object]:
         return await self._views.message(fields.text(given, "id").strip().lower())
 
-    async def _pending(self, given: Given) -> dict[str, Any]:
+    async def _pending(self, given: Given) -> dict[str, object]:
         query = _query(given)
         wanted = None if query.filter == FilterExpression.everything() else query.filter
         return await self._views.pending(query.topic, wanted, query.from_ms, query.to_ms)
 
-    async def _operation(self, given: Given) -> dict[str, Any]:
+    async def _operation(self, given: Given) -> dict[str, object]:
         return self._operations.read(fields.number(given, "number"))
 
     # --- changing -------------------------------------------------------------------------------
 
-    async def _publish(self, given: Given) -> dict[str, Any]:
+    async def _publish(self, given: Given) -> dict[str, object]:
         topic = fields.text(given, "topic")
         due_ms = fields.number(given, "due_ms", 0)
         message = Message(
@@ -160,22 +160,22 @@ class Api:
         _log.info("console_published", topic=topic, message_id=message_id)
         return {"message_id": message_id}
 
-    async def _cancel(self, given: Given) -> dict[str, Any]:
+    async def _cancel(self, given: Given) -> dict[str, object]:
         message_id = fields.text(given, "message_id")
         outcome = await self._admin.cancel(message_id)
         _log.info("console_cancelled", message_id=message_id, outcome=outcome.name)
         return {"outcome": outcome.name}
 
-    async def _count(self, given: Given) -> dict[str, Any]:
+    async def _count(self, given: Given) -> dict[str, object]:
         return self._operations.start_count(_query(given))
 
-    async def _cancel_counted(self, given: Given) -> dict[str, Any]:
+    async def _cancel_counted(self, given: Given) -> dict[str, object]:
         return self._operations.start_cancel(fields.number(given, "number"))
 
-    async def _stop(self, given: Given) -> dict[str, Any]:
+    async def _stop(self, given: Given) -> dict[str, object]:
         return self._operations.stop(fields.number(given, "number"))
 
-    async def _transfer(self, given: Given) -> dict[str, Any]:
+    async def _transfer(self, given: Given) -> dict[str, object]:
         to = fields.text(given, "to")
         # The operator who confirmed it saw this epoch, and knows nothing of a later one.
         seen = fields.number(given, "epoch")
@@ -188,7 +188,7 @@ class Api:
 
     # Whoever confirmed a change of these saw a version, and knows nothing of a later one.
 
-    async def _grant(self, given: Given) -> dict[str, Any]:
+    async def _grant(self, given: Given) -> dict[str, object]:
         of = _grant_of(given)
         operations = fields.texts(given, "operations")
         if not operations:
@@ -209,14 +209,14 @@ class Api:
         )
         return {"version": version}
 
-    async def _revoke(self, given: Given) -> dict[str, Any]:
+    async def _revoke(self, given: Given) -> dict[str, object]:
         of = _grant_of(given)
         version = fields.number(given, "expected_version")
         await self._admin.revoke(*of, expected_version=version)
         _log.warning("console_revoked", principal=of.principal, kind=of.kind, resource=of.resource)
         return {}
 
-    async def _retention(self, given: Given) -> dict[str, Any]:
+    async def _retention(self, given: Given) -> dict[str, object]:
         topic = await self._admin.update_topic(
             fields.text(given, "topic"),
             retention_ms=fields.number(given, "retention_ms"),

@@ -1,7 +1,6 @@
 """Fields of what a browser sends: of the type and size that is meant, or refused by name. Pure."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
@@ -12,7 +11,7 @@ _NUMBER_MAX = 1 << 53
 """The largest whole number that a browser has."""
 
 
-def text(given: Mapping[str, Any], name: str, default: str | None = None) -> str:
+def text(given: Mapping[str, object], name: str, default: str | None = None) -> str:
     """A text. Raises InvalidArgument: it is none, or it is missing and has no default."""
     value = given.get(name, default)
     if not isinstance(value, str) or len(value) > _TEXT_CHARS_MAX:
@@ -20,7 +19,7 @@ def text(given: Mapping[str, Any], name: str, default: str | None = None) -> str
     return value
 
 
-def number(given: Mapping[str, Any], name: str, default: int | None = None) -> int:
+def number(given: Mapping[str, object], name: str, default: int | None = None) -> int:
     """A whole number, 0 or more; as a text, too. Raises InvalidArgument as `text`."""
     value = given.get(name, default)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 16:  # noqa: PLR2004
@@ -30,7 +29,7 @@ def number(given: Mapping[str, Any], name: str, default: int | None = None) -> i
     return value
 
 
-def texts(given: Mapping[str, Any], name: str) -> list[str]:
+def texts(given: Mapping[str, object], name: str) -> list[str]:
     """A list of texts; empty where it is missing. Raises InvalidArgument."""
     value = given.get(name, [])
     if not isinstance(value, list) or len(value) > _LIST_COUNT_MAX:
@@ -38,7 +37,7 @@ def texts(given: Mapping[str, Any], name: str) -> list[str]:
     return [text({name: one}, name) for one in value]
 
 
-def pairs(given: Mapping[str, Any], name: str) -> dict[str, str]:
+def pairs(given: Mapping[str, object], name: str) -> dict[str, str]:
     """Names and texts; empty where they are missing. Raises InvalidArgument."""
     value = given.get(name, {})
     if not isinstance(value, dict) or len(value) > _LIST_COUNT_MAX:
@@ -46,7 +45,7 @@ def pairs(given: Mapping[str, Any], name: str) -> dict[str, str]:
     return {text({name: key}, name): text({name: one}, name) for key, one in value.items()}
 
 
-def wanted(given: Mapping[str, Any]) -> FilterExpression:
+def wanted(given: Mapping[str, object]) -> FilterExpression:
     """A filter: `filter`, and `filter_kind` "tags" or "sql"; everything where there is none.
 
     Raises:

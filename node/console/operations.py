@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass, field
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
@@ -48,7 +48,7 @@ class _Operation:
     task: asyncio.Task[None] | None = None
 
 
-_Work: TypeAlias = Callable[[_Operation], Coroutine[Any, Any, None]]
+_Work: TypeAlias = Callable[[_Operation], Coroutine[object, None, None]]
 
 
 def _stop(one: _Operation) -> asyncio.Task[None] | None:
@@ -74,12 +74,12 @@ class Operations:
         tasks = [task for one in self._known.values() if (task := _stop(one)) is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def start_count(self, query: Query) -> dict[str, Any]:
+    def start_count(self, query: Query) -> dict[str, object]:
         """Begin to count. Raises Overloaded: too much runs already."""
         one = self._make("count", query)
         return self._start(one, self._count)
 
-    def start_cancel(self, count_number: int) -> dict[str, Any]:
+    def start_cancel(self, count_number: int) -> dict[str, object]:
         """Begin to cancel what was counted.
 
         Raises:
@@ -101,12 +101,12 @@ class Operations:
         )
         return self._start(one, self._cancel)
 
-    def stop(self, number: int) -> dict[str, Any]:
+    def stop(self, number: int) -> dict[str, object]:
         """Stop one that runs; what is cancelled stays so. Raises NotFound."""
         _stop(self._get(number))
         return self.read(number)
 
-    def read(self, number: int) -> dict[str, Any]:
+    def read(self, number: int) -> dict[str, object]:
         """How one stands. Raises NotFound: there is none, or it was forgotten."""
         one = self._get(number)
         return {
@@ -135,7 +135,7 @@ class Operations:
         self._known[one.number] = one
         return one
 
-    def _start(self, one: _Operation, work: _Work) -> dict[str, Any]:
+    def _start(self, one: _Operation, work: _Work) -> dict[str, object]:
         one.task = asyncio.ensure_future(self._run(one, work))
         return self.read(one.number)
 

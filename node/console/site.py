@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl
 
 from hourwheel import errors
@@ -156,12 +156,14 @@ class Site:
             return self._error(status, error.reason, error.message, error.params)
 
     async def _work(
-        self, login: str, name: str, given: Mapping[str, Any], *, is_change: bool
-    ) -> dict[str, Any]:
+        self, login: str, name: str, given: Mapping[str, object], *, is_change: bool
+    ) -> dict[str, object]:
         api = await self._logins.find(login)
         return await (api.change(name, given) if is_change else api.read(name, given))
 
-    async def _on_the_nodes_loop(self, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    async def _on_the_nodes_loop(
+        self, work: Coroutine[object, None, dict[str, object]]
+    ) -> dict[str, object]:
         running = asyncio.run_coroutine_threadsafe(work, self._node_loop)
         try:
             async with asyncio.timeout(_WORK_S):
@@ -170,7 +172,7 @@ class Site:
             running.cancel()
             raise errors.Timeout("the node did not answer in time") from None
 
-    def _json(self, values: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    def _json(self, values: Mapping[str, object], status: HTTPStatus = HTTPStatus.OK) -> Answer:
         content = {**values, "poll_ms": self._pace.poll_ms}
         return Answer(
             status,
@@ -210,7 +212,7 @@ def _question(query: str) -> dict[str, str]:
     return dict(found)
 
 
-def _body(body: bytes) -> dict[str, Any]:
+def _body(body: bytes) -> dict[str, object]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -42,7 +42,7 @@ def snapshot(
     statuses: Mapping[str, ClusterStatus],
     *,
     changes_allowed: bool,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The cluster as JSON has it.
 
     Args:
@@ -90,7 +90,7 @@ def _node(
     follower: FollowerStatus | None,
     shard: ShardStatus | None,
     master: tuple[str, ShardStatus] | None,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     own = node
     if answer is not None:
         own = next((one for one in answer.nodes if one.node_id == node.node_id), node)
@@ -115,7 +115,7 @@ def _node(
     }
 
 
-def _shard(shard: ShardStatus) -> dict[str, Any]:
+def _shard(shard: ShardStatus) -> dict[str, object]:
     values = asdict(shard)
     del values["followers"]
     return values

@@ -114,7 +114,7 @@ class Views:
         found = await self._recent.get("cluster", _STATUS_AGE_MS, self._read_cluster)
         return str(found["read_only_because"])
 
-    async def _read_cluster(self) -> dict[str, Any]:
+    async def _read_cluster(self) -> dict[str, object]:
         own = await self._probe(self._own_address)
         self._known = own or self._known
         if self._known is None:
@@ -153,7 +153,7 @@ class Views:
 
     # --- the wheel ------------------------------------------------------------------------------
 
-    async def wheel(self, from_ms: int, step_ms: int, count: int) -> dict[str, Any]:
+    async def wheel(self, from_ms: int, step_ms: int, count: int) -> dict[str, object]:
         """How many messages are pending in each of `count` steps from `from_ms` on.
 
         Raises:
@@ -189,7 +189,7 @@ class Views:
 
     # --- topics and groups ----------------------------------------------------------------------
 
-    async def topics(self, search: str, after: str) -> dict[str, Any]:
+    async def topics(self, search: str, after: str) -> dict[str, object]:
         """A page of topics whose names have `search` in them, from behind the name `after` on."""
         found = [one for one in await self._all_topics() if not one.name.startswith("%")]
         page, more = _page(found, search, after)
@@ -215,7 +215,7 @@ class Views:
             lambda: self._admin.topics(include_internal=True, page_size=_LIST_AT_ONCE),
         )
 
-    async def groups(self, search: str, after: str) -> dict[str, Any]:
+    async def groups(self, search: str, after: str) -> dict[str, object]:
         """A page of groups, as `topics`; each with what it has still to do."""
         found = await self._recent.get(
             "groups", _CATALOG_AGE_MS, lambda: self._admin.groups(page_size=_LIST_AT_ONCE)
@@ -251,20 +251,20 @@ class Views:
 
     # --- access ---------------------------------------------------------------------------------
 
-    async def access(self, search: str) -> dict[str, Any]:
+    async def access(self, search: str) -> dict[str, object]:
         """Grants, users and quotas of whose name has `search` in it; the first of each.
 
         None in their place: whoever is logged in may not see them.
         """
         found = await self._recent.get("access", _CATALOG_AGE_MS, self._read_access)
-        shown: dict[str, Any] = {}
+        shown: dict[str, object] = {}
         for name, values in found.items():
             matching = _of_whom(values, search)
             shown[name] = None if matching is None else matching[:PAGE_SIZE]
             shown[f"{name}_total"] = len(matching or ())
         return shown
 
-    async def _read_access(self) -> dict[str, list[dict[str, Any]] | None]:
+    async def _read_access(self) -> dict[str, list[dict[str, object]] | None]:
         try:
             grants = await self._admin.grants()
             users, quotas = await self._admin.users(), await self._admin.quotas()
@@ -278,11 +278,11 @@ class Views:
 
     # --- messages -------------------------------------------------------------------------------
 
-    async def message(self, text: str) -> dict[str, Any]:
+    async def message(self, text: str) -> dict[str, object]:
         """The life of a message, as far as the cluster knows it. Raises `InvalidMessageId`."""
         of = message_id.parse(text)
         found = await self._admin.describe(of)
-        shown: dict[str, Any] = {
+        shown: dict[str, object] = {
             "message_id": str(of),
             "epoch": of.epoch,
             "sequence": of.sequence,
@@ -300,7 +300,7 @@ class Views:
             shown["pending"] = await self._find_pending(of)
         return shown
 
-    async def _find_pending(self, of: MessageId) -> dict[str, Any] | None:
+    async def _find_pending(self, of: MessageId) -> dict[str, object] | None:
         """What a message that is scheduled has with it; None: it was not found."""
         topics = [one.name for one in await self._all_topics() if not one.name.startswith("%")]
         for topic in islice(topics, _SEARCHED_TOPIC_COUNT_MAX):
@@ -332,12 +332,12 @@ class Views:
 
     async def pending(
         self, topic: str, wanted: FilterExpression | None, from_ms: int, to_ms: int
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The first messages of a topic that are scheduled and match. Raises as `list_pending`."""
         listed = self._admin.list_pending(
             topic, wanted, from_ms=from_ms, to_ms=to_ms, page_size=PAGE_SIZE
         )
-        found: list[dict[str, Any]] = []
+        found: list[dict[str, object]] = []
         async for one in listed:
             if len(found) == PAGE_SIZE:
                 return {"messages": found, "has_more": True}
@@ -354,7 +354,7 @@ def _page(found: Sequence[Any], search: str, after: str) -> tuple[list[Any], str
     return page[:PAGE_SIZE], page[PAGE_SIZE - 1].name if len(page) > PAGE_SIZE else ""
 
 
-def _of_whom(values: list[dict[str, Any]] | None, search: str) -> list[dict[str, Any]] | None:
+def _of_whom(values: list[dict[str, object]] | None, search: str) -> list[dict[str, object]] | None:
     """Those of whose name has `search` in it."""
     if values is None:
         return None
@@ -362,7 +362,7 @@ def _of_whom(values: list[dict[str, Any]] | None, search: str) -> list[dict[str,
     return [one for one in values if wanted in str(one.get("principal", one.get("name"))).lower()]
 
 
-def _group(group: GroupInfo, dead_letter_count: int) -> dict[str, Any]:
+def _group(group: GroupInfo, dead_letter_count: int) -> dict[str, object]:
     filters = {one.topic: one.filter for one in group.subscriptions}
     return {
         "name": group.name,
@@ -389,7 +389,7 @@ def _group(group: GroupInfo, dead_letter_count: int) -> dict[str, Any]:
     }
 
 
-def pending_message(message: PendingMessage, body: bytes | None) -> dict[str, Any]:
+def pending_message(message: PendingMessage, body: bytes | None) -> dict[str, object]:
     """A message that is scheduled, as JSON has it."""
     return {
         "message_id": str(message.message_id),
@@ -407,7 +407,7 @@ def pending_message(message: PendingMessage, body: bytes | None) -> dict[str, An
     }
 
 
-def shown_body(body: bytes | None) -> dict[str, Any]:
+def shown_body(body: bytes | None) -> dict[str, object]:
     """The beginning of a body: as text where it is UTF-8, else as hexadecimal digits."""
     if body is None:
         return {"body": None, "body_is_text": False, "body_is_cut": False}

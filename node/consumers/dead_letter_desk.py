@@ -21,7 +21,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
-from hourwheel.types import TopicId, topic_queue
+from hourwheel.types import SequenceNumber, TopicId, topic_queue
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
 from node.consumers.dead_letters import reason_of
@@ -256,7 +256,9 @@ class DeadLetterDesk:
             attempts, meta_len = max(1, int(unit["attempt"])), int(unit["meta_len"])
             is_bad = bool(found.is_bad[ordinal])
             blob = b"" if is_bad else found.blobs[ordinal]
-            rejected = self._rejections.find(walk.group.group_id, int(unit["sequence"]))
+            rejected = self._rejections.find(
+                walk.group.group_id, SequenceNumber(int(unit["sequence"]))
+            )
             meta = bytes(blob[:meta_len])
             of_reason = b"" if rejected else meta
             yield DeadLetterMessage(

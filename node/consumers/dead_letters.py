@@ -12,7 +12,7 @@ import numpy as np
 
 from hourwheel.formats.expiry_field import expires_field, expiry_of
 from hourwheel.outcomes import DeadLetterReason
-from hourwheel.types import TopicId, TopicQueue, topic_queue
+from hourwheel.types import SequenceNumber, TopicId, TopicQueue, topic_queue
 from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
 from node.shard.shard import Shard
 from node.shard.views import Views
@@ -46,7 +46,7 @@ class DeadLetterSearch:
         self._turn_entries, self._looked_at = turn_entries, 0
         self._turn = asyncio.Lock()
 
-    async def find(self, sequence: int) -> DeadLettersInfo:
+    async def find(self, sequence: SequenceNumber) -> DeadLettersInfo:
         """The newest dead letter of each group for this message, by the groups' names.
 
         Raises:
@@ -55,7 +55,7 @@ class DeadLetterSearch:
         async with self._turn:
             return await self._find(sequence)
 
-    async def _find(self, sequence: int) -> DeadLettersInfo:
+    async def _find(self, sequence: SequenceNumber) -> DeadLettersInfo:
         catalog = self._shard.views.catalog
         found: list[DeadLetterInfo] = []
         left, is_complete, after = self._entries_max, True, ""
@@ -78,7 +78,7 @@ class DeadLetterSearch:
         return DeadLettersInfo(found, is_complete)
 
     async def _find_in(
-        self, group: Group, sequence: int, entries_max: int
+        self, group: Group, sequence: SequenceNumber, entries_max: int
     ) -> tuple[DeadLetterInfo | None, int]:
         """(the dead letter or None, how many entries were read) of one group, newest first."""
         queues, topic_queue = self._shard.views.queues, _queue_of(group)

@@ -13,7 +13,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import GroupId, TopicId, TopicQueue
+from hourwheel.types import GroupId, SequenceNumber, TopicId, TopicQueue
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
 from node.catalog.subscriptions import Subscribed
@@ -172,7 +172,8 @@ class ReceiveService:
             low, high = min(row.sequence for row in rows), max(row.sequence for row in rows)
             is_otherwise = any(row.attempt != 1 for row in rows)
         else:
-            low, high = int(sequences.min()), int(sequences.max())
+            low = SequenceNumber(int(sequences.min()))
+            high = SequenceNumber(int(sequences.max()))
             is_otherwise = bool((units["attempt"] != 1).any())
         if is_otherwise:  # given back, or moved: its id has the due time that it was published with
             due_ms = shard.views.sequences.read_many(sequences)[0]

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from hourwheel.types import GroupId
+from hourwheel.types import GroupId, SequenceNumber
 
 REMEMBERED_MAX: Final = 4_096
 """Reasons, of `limits.NACK_REASON_BYTES_MAX` each."""
@@ -35,6 +35,6 @@ class Rejections:
         for sequence in sequences:
             self._reasons.pop((group_id, sequence), None)
 
-    def find(self, group_id: GroupId, sequence: int) -> str:
+    def find(self, group_id: GroupId, sequence: SequenceNumber) -> str:
         """The reason; empty: there was none, or nobody knows it any more."""
         return self._reasons.get((group_id, sequence), "")

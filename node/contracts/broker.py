@@ -21,7 +21,7 @@ from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicQueue
+from hourwheel.types import NO_EPOCH, Epoch, GroupId, SequenceNumber, TopicQueue
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.contracts.dead_letters import (
@@ -72,7 +72,7 @@ class PublishedBatchResult:
 
     shard: int
     epoch: Epoch
-    base_sequence: int
+    base_sequence: SequenceNumber
     count: int
     store_ms: int
     duplicate: bool

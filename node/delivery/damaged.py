@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hourwheel import errors
+from hourwheel.types import SequenceNumber
 from node.delivery.receiver import Corrupt
 from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
@@ -199,6 +200,6 @@ class DamagedMessages:
             if one.group_queue == group_queue
         ]
 
-    def has(self, sequence: int) -> bool:
+    def has(self, sequence: SequenceNumber) -> bool:
         """Whether a message is among them."""
         return any(int(at.unit["sequence"][0]) == sequence for at in self._bytes.values())

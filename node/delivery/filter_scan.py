@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from filters.compile import BlockFilter
 from filters.long_check import LongCheck
 from hourwheel import errors
+from hourwheel.types import SequenceNumber
 from storage.queues.consume_queue import ConsumeQueue
 from storage.views.unit import NO_UNITS, Units, copied, join, pick
 from timewheel.bodies import Bodies
@@ -106,12 +107,16 @@ class LongChecks:
         self._begun: OrderedDict[tuple[BlockFilter, int], _BegunCheck] = OrderedDict()
         self._put_count = 0
 
-    def take(self, block_filter: BlockFilter, sequence: int) -> tuple[bytes, LongCheck] | None:
+    def take(
+        self, block_filter: BlockFilter, sequence: SequenceNumber
+    ) -> tuple[bytes, LongCheck] | None:
         """(the message's bytes, how far its check is), to go on with. Removes them."""
         begun = self._begun.pop((block_filter, sequence), None)
         return None if begun is None else (begun.raw, begun.check)
 
-    def put(self, block_filter: BlockFilter, sequence: int, raw: bytes, check: LongCheck) -> bool:
+    def put(
+        self, block_filter: BlockFilter, sequence: SequenceNumber, raw: bytes, check: LongCheck
+    ) -> bool:
         """Keep a check for another slice. False: too many are under way, so finish this one now.
 
         A check that gave way to others would begin again and again. So only one gives way that no
@@ -265,7 +270,10 @@ class FilterScanner:
         """As `_read` for the first alone, whose check goes on in the next slice if need be."""
         positions, units, end = candidates
         found.end, sequence = int(positions[0]), int(units["sequence"][0])
-        raw, check = self._long_checks.take(scan_filter.filter, sequence) or (b"", None)
+        raw, check = self._long_checks.take(scan_filter.filter, SequenceNumber(sequence)) or (
+            b"",
+            None,
+        )
         if check is None:
             raw, bad = self._bodies.read_joined(units[:1])
             if bad:
@@ -276,7 +284,7 @@ class FilterScanner:
         is_match = check.step(min(self.work, LONG_WORK))
         self.work = 0
         if is_match is None:
-            if self._long_checks.put(scan_filter.filter, sequence, raw, check):
+            if self._long_checks.put(scan_filter.filter, SequenceNumber(sequence), raw, check):
                 return False
             is_match = check.step(_WHOLE_WORK)
         found.end = int(positions[1]) if len(units) > 1 else end

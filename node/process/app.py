@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
@@ -236,7 +236,7 @@ class Node:
 
     def _make_authenticator(self, undo: AsyncExitStack, policies: PolicyFeed) -> Authenticator:
         section = self.config.authentication
-        watched: list[Coroutine[Any, Any, None]] = []
+        watched: list[Coroutine[object, None, None]] = []
         tokens = None
         find_hash = policies.find_hash
         if section.token_keys_file:

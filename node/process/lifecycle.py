@@ -214,7 +214,7 @@ async def _first(*futures: "asyncio.Future[Any]") -> None:
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+def _task(work: Coroutine[object, None, Any]) -> asyncio.Future[Any]:
     return asyncio.ensure_future(work)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from hourwheel import errors
+from hourwheel.types import SequenceNumber
 from node.repair.peer_reads import MESSAGES_MAX
 from node.repair.peers import Peers
 from node.shard.checkpoint import ShardPlace
@@ -220,7 +221,7 @@ def _damaged_messages(
     rows = zip(*(one.tolist() for one in columns), strict=True)
     for sequence, row in enumerate(rows, batch.header.base_sequence):
         at, crc, due_ms, queue, meta_bytes, body_bytes = row
-        wanted = Wanted(due_ms, sequence, queue, None, crc, meta_bytes, body_bytes)
+        wanted = Wanted(due_ms, SequenceNumber(sequence), queue, None, crc, meta_bytes, body_bytes)
         if wanted.is_right(memoryview(raw)[at : at + wanted.size_bytes]):
             continue
         found = kept.get(Place(0, offset + at))

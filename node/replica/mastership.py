@@ -35,7 +35,7 @@ from hourwheel.formats.record_batch import (
     stamp,
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, RecurrenceChange
-from hourwheel.types import Epoch, Key, NodeId, Offset
+from hourwheel.types import Epoch, Key, NodeId, Offset, SequenceNumber
 from node.delivery.receiver import Receiver
 from node.shard.deduplication import PublishResults
 from node.shard.dispatcher import DispatchConfig, Dispatcher
@@ -105,7 +105,7 @@ class Mastership:
     def _inherit(self, batch: RecordBatch) -> None:
         """A batch of a former master, in the log and not applied."""
         if batch.header.kind == Kind.PUBLISH:
-            self.next_sequence = batch.header.base_sequence + batch.header.count
+            self.next_sequence = SequenceNumber(batch.header.base_sequence + batch.header.count)
         elif batch.header.kind == Kind.DISPATCH:
             row = batch.rows[-1]
             cursor = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
@@ -166,7 +166,7 @@ class Mastership:
         head, payload = stamp(batch, at, due_ms=due_ms, topic_queue=topic_queue)
         shard.append(RecordBatch.from_pieces(head, payload))
         if batch.header.kind == Kind.PUBLISH:
-            self.next_sequence += batch.header.count
+            self.next_sequence = SequenceNumber(self.next_sequence + batch.header.count)
         if proposer is not None:
             self._proposals.append(_Proposal(offset, proposer))
 
@@ -250,7 +250,7 @@ class Mastership:
         rows["retain_from_ms"] = retain_from_ms
         self._append(RecordBatch(build_rows(Kind.TRIM, rows)), now_ms, None)
 
-    def trim_sequences(self, sequence_floor: int, now_ms: int) -> None:
+    def trim_sequences(self, sequence_floor: SequenceNumber, now_ms: int) -> None:
         """Append a TRIM_SEQUENCES: of messages below a sequence only those not yet due are known.
 
         The log's feature level must be `TRIM_SEQUENCES_LEVEL` at least.
@@ -304,7 +304,7 @@ class Mastership:
         """These found no room on the disk and left the log: their proposers get `error`."""
         for batch in reversed(dropped):
             if batch.header.kind == Kind.PUBLISH:
-                self.next_sequence -= batch.header.count
+                self.next_sequence = SequenceNumber(self.next_sequence - batch.header.count)
             elif batch.header.kind == Kind.DISPATCH:
                 self._dispatched.pop()
                 self.dispatcher.take_back(batch.rows[0])

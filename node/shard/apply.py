@@ -19,7 +19,15 @@ from hourwheel.formats.batch_columns import expires_of
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, GroupId, Key, TopicQueue, topic_of
+from hourwheel.types import (
+    QUEUE_BITS,
+    QUEUE_COUNT_MAX,
+    GroupId,
+    Key,
+    SequenceNumber,
+    TopicQueue,
+    topic_of,
+)
 from node.shard import pending_uniqueness
 from node.shard.deduplication import PublishResults, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
@@ -28,6 +36,7 @@ from node.shard.resolve_pieces import (
     AGAIN,
     LETTERS,
     Again,
+    ResolveRow,
     add_failures,
     failure_counts_of,
     pieces_of,
@@ -48,9 +57,6 @@ RESCHEDULED: Final = np.dtype([("outcome", "u1"), ("due_ms", "<i8")])
 
 ApplyResult: TypeAlias = PublishResults | NDArray[Any] | list[int] | Prepare | int | None
 """What became of a record, for its proposer: by kind, see the handlers. A CONFIG's is a bool."""
-
-ResolveRow: TypeAlias = tuple[GroupId, TopicQueue, int, int, int, int]
-"""(group, queue, first position, count, outcome, retry_due_ms): a row of RESOLVE as a tuple."""
 
 
 class Applier:
@@ -129,7 +135,7 @@ class Applier:
             expected=views.next_sequence,
             found=header.base_sequence,
         )
-        views.next_sequence += header.count
+        views.next_sequence = SequenceNumber(views.next_sequence + header.count)
         results, accepted = deduplicate(views, batch)
         decided = pending_uniqueness.decide(views, batch, accepted)
         if decided is not None:
@@ -541,7 +547,7 @@ class Applier:
 
     def _trim_sequences(self, batch: RecordBatch) -> None:
         """The floor rises: see `Views.sequence_floor`. What that leaves over goes by and by."""
-        views, floor = self.views, int(batch.rows[0]["sequence_floor"])
+        views, floor = self.views, SequenceNumber(int(batch.rows[0]["sequence_floor"]))
         invariant(floor <= views.next_sequence, "only what was given is forgotten", floor=floor)
         views.sequence_floor = max(views.sequence_floor, floor)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState, RunState
-from hourwheel.types import Key, TopicId
+from hourwheel.types import Key, SequenceNumber, TopicId
 from node.shard.views import Counters, Views, check_feature_level
 from storage.files import atomic_file
 from storage.files.disk import Disk
@@ -115,8 +115,8 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
         recurrences=Recurrences(manifest.recurrences),
         expiring_topics=set(map(TopicId, manifest.expiring_topics)),
         applied_offset=manifest.applied_offset,
-        next_sequence=manifest.next_sequence,
-        sequence_floor=manifest.sequence_floor,
+        next_sequence=SequenceNumber(manifest.next_sequence),
+        sequence_floor=SequenceNumber(manifest.sequence_floor),
         store_ms=manifest.store_ms,
         feature_level=manifest.feature_level,
         epochs=list(manifest.epochs),

@@ -14,7 +14,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from hourwheel.outcomes import TransactionState
-from hourwheel.types import QUEUE_BITS, Epoch, topic_of
+from hourwheel.types import QUEUE_BITS, Epoch, SequenceNumber, sequences_from, topic_of
 from node.shard.views import Views
 from storage.views.catalog import Catalog
 from storage.views.producer_state import NONE_DEDUPED, Deduped, Duplicate
@@ -26,7 +26,7 @@ class Published(NamedTuple):
     """Where a producer's messages are: these ones', or those of the first copy of a duplicate."""
 
     epoch: Epoch
-    base_sequence: int
+    base_sequence: SequenceNumber
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     store_ms: int
     duplicate: bool = False
@@ -123,7 +123,8 @@ def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults,
     known = {topic: catalog.find_topic_by_id(topic) for topic in set(topics)}
     if not any(ids) and all(known.values()):
         base, epoch, store_ms = header.base_sequence, header.epoch, header.store_ms
-        return {at: Published(epoch, base + at, 1, store_ms) for at in range(header.count)}, None
+        sequences = sequences_from(base, header.count)
+        return {at: Published(epoch, one, 1, store_ms) for at, one in enumerate(sequences)}, None
     accepted = np.ones(header.count, np.bool_)
     results: PublishResults = {}
     at = 0
@@ -131,7 +132,8 @@ def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults,
         end, producer = at + 1, ids[at]
         while producer and end < header.count and ids[end] == producer:
             end += 1
-        own = Published(header.epoch, header.base_sequence + at, end - at, header.store_ms)
+        base = SequenceNumber(header.base_sequence + at)
+        own = Published(header.epoch, base, end - at, header.store_ms)
         result: PublishResult = own
         if not known[topics[at]]:
             result = errors.UnknownTopic("the topic was deleted")
@@ -152,7 +154,7 @@ def _take_occurrences(views: Views, batch: RecordBatch) -> tuple[PublishResults,
     accepted = np.zeros(header.count, np.bool_)
     results: PublishResults = {}
     for at, version in enumerate(versions):
-        sequence = header.base_sequence + at
+        sequence = SequenceNumber(header.base_sequence + at)
         if not catalog.find_topic_by_id(topics[at]):
             results[at] = errors.UnknownTopic("the topic was deleted")
         elif views.recurrences.take(version, indices[at], due_ms[at], sequence):

@@ -32,6 +32,7 @@ from hourwheel.types import (
     QUEUE_BITS,
     GroupId,
     Key,
+    SequenceNumber,
     TopicId,
     TopicQueue,
     topic_of,
@@ -102,7 +103,7 @@ class Waiting(NamedTuple):
 class Trail:
     """How far a history has been followed: all that a next page needs."""
 
-    sequence: int
+    sequence: SequenceNumber
     due_ms: int
     """As it was published."""
     store_ms: int
@@ -121,7 +122,7 @@ class Trail:
     """Its dedup key, as in `storage.views.dedup_keys`; empty: it has none."""
 
 
-def find_publish(shard: Shard, sequence: int) -> Iterator[RecordBatch | None]:
+def find_publish(shard: Shard, sequence: SequenceNumber) -> Iterator[RecordBatch | None]:
     """Looks for the batch that published a message: after each step it, or None: not yet.
 
     It ends without one where the log does not have it any more.
@@ -130,7 +131,7 @@ def find_publish(shard: Shard, sequence: int) -> Iterator[RecordBatch | None]:
         yield None if header is None else shard.log.read_batch(header.offset)
 
 
-def begin(shard: Shard, batch: RecordBatch, sequence: int) -> tuple[Trail, list[Event]]:
+def begin(shard: Shard, batch: RecordBatch, sequence: SequenceNumber) -> tuple[Trail, list[Event]]:
     """The trail of a message that `batch` published, and its first events; none: it refused it."""
     header, views = batch.header, shard.views
     at = sequence - header.base_sequence

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
-from hourwheel.types import Key
+from hourwheel.types import Key, SequenceNumber
 from node.shard.checkpoint import (
     MANIFEST,
     CheckpointJob,
@@ -505,13 +505,13 @@ class Maintenance:
         retain_from = self._views.retain_from(retain_from_ms, now_ms)
         return retain_from_ms if self._views.queues.trimmable(retain_from) else None
 
-    def plan_sequence_floor(self, now_ms: int) -> int | None:
+    def plan_sequence_floor(self, now_ms: int) -> SequenceNumber | None:
         """The `sequence_floor` of a TRIM_SEQUENCES that is worth its record, or None."""
         views, retention = self._views, self._retention
         if views.feature_level < TRIM_SEQUENCES_LEVEL:
             return None
         found = self._log.find_sequence_before(now_ms - self.log_retention_ms)
-        floor = min(found, views.next_sequence)
+        floor = SequenceNumber(min(found, views.next_sequence))
         return floor if floor >= views.sequence_floor + retention.sequence_step else None
 
     def plan_expire_ms(self, now_ms: int) -> int | None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key, SequenceNumber
 from node.shard.checkpoint import ShardPlace, name_keys, write_manifest
 from node.shard.message_keys import rows_of_batch, rows_of_units
 from node.shard.views import Views
@@ -348,7 +348,7 @@ class KeyJobs:
         if isinstance(job, _LogPiece):
             self._offset = job.end_offset
             if job.first_sequence is not None:
-                self._end_sequence = min(self._end_sequence, job.first_sequence)
+                self._end_sequence = SequenceNumber(min(self._end_sequence, job.first_sequence))
         elif isinstance(job, _PendingPiece):
             self._after = job.after
         if isinstance(job, KeyRebuild) and job.is_last:

@@ -14,7 +14,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import HEADER_BYTES, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.replication_pb2 import WantedMessage
-from hourwheel.types import SEQUENCE_MAX, Key, TopicQueue, topic_of
+from hourwheel.types import SEQUENCE_MAX, Key, SequenceNumber, TopicQueue, topic_of
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
 from storage.log.scan import find_half_sound
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     """A message, by what its index entry says."""
 
     due_ms: int
-    sequence: int
+    sequence: SequenceNumber
     topic_queue: TopicQueue
     position: int | None
     """In the queue; None: pending, or not known."""
@@ -79,7 +79,7 @@ class Wanted(NamedTuple):
         """From a peer."""
         return cls(
             wire.due_ms,
-            wire.sequence,
+            SequenceNumber(wire.sequence),
             TopicQueue(wire.topic_queue),
             wire.queue_position if wire.HasField("queue_position") else None,
             wire.crc,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import CANCEL_ROW
-from hourwheel.types import ShardId
+from hourwheel.types import SequenceNumber, ShardId
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
 from storage.views.catalog_items import Topic
@@ -92,7 +92,9 @@ def are_shown(
     return shown
 
 
-def is_shown(views: Views, log: CommitLog, topic: Topic, sequence: int, now_ms: int) -> bool:
+def is_shown(
+    views: Views, log: CommitLog, topic: Topic, sequence: SequenceNumber, now_ms: int
+) -> bool:
     """Whether a message of a topic is shown, pending or not."""
     sequences = np.array([sequence], np.uint64)
     if not topic.retention_ms or bool(views.are_pending(sequences)[0]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ LETTERS: Final = frozenset({Outcome.DEAD, Outcome.EXPIRED_LETTER})
 """Outcomes that make dead letters, however few the attempts."""
 AGAIN: Final = frozenset({Outcome.RETRY, Outcome.REDRIVE, *LETTERS})
 """Outcomes that put messages elsewhere: again for the group, or among its dead letters."""
+ResolveRow: TypeAlias = tuple[GroupId, TopicQueue, int, int, int, int]
+"""(group, queue, first position, count, outcome, retry_due_ms): a row of RESOLVE as a tuple."""
 
 
 def pieces_of(rows: NDArray[Any]) -> Iterator[tuple[int, int, bool]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import HEADER_BYTES, Header, Kind, header_crc
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import QUEUE_BITS, SequenceNumber
 from node.shard.named_messages import look_up, rows_of
 from node.shard.shard import Shard
 from storage.log.header_walk import walk_headers
@@ -22,7 +22,7 @@ WHEEL_ROWS: Final = 256
 """Messages that are looked for in the wheel at one time."""
 
 
-def find_publish_header(shard: Shard, sequence: int) -> Iterator[Header | None]:
+def find_publish_header(shard: Shard, sequence: SequenceNumber) -> Iterator[Header | None]:
     """Looks for the batch that published a message: after each step its header, or None: not yet.
 
     It ends without one where the log does not have it any more.
@@ -80,7 +80,7 @@ class TopicSearch:
         while at < given:
             end = int(np.searchsorted(ascending, ascending[at], "right"))
             try:
-                for header in find_publish_header(self._shard, int(ascending[at])):
+                for header in find_publish_header(self._shard, SequenceNumber(int(ascending[at]))):
                     if header is not None:
                         last = np.uint64(header.base_sequence + header.count - 1)
                         end = int(np.searchsorted(ascending, last, "right"))

@@ -13,7 +13,17 @@ from hourwheel.errors import invariant
 from hourwheel.formats.batch_columns import Requested
 from hourwheel.internal.v1.state_pb2 import EpochState
 from hourwheel.priorities import has_room, retry_queue
-from hourwheel.types import NO_EPOCH, Epoch, Key, TopicId, TopicQueue, topic_of, topic_queue
+from hourwheel.types import (
+    FIRST_SEQUENCE,
+    NO_EPOCH,
+    Epoch,
+    Key,
+    SequenceNumber,
+    TopicId,
+    TopicQueue,
+    topic_of,
+    topic_queue,
+)
 from storage.queues.ack_state import AckStates
 from storage.queues.consume_queues import ConsumeQueues, RetainFrom
 from storage.views.catalog import Catalog
@@ -103,8 +113,8 @@ class Views:
     applied_offset: int = 0
     is_whole: bool = True
     """No record is half applied: else they are lost, and only the log is left."""
-    next_sequence: int = 0
-    sequence_floor: int = 0
+    next_sequence: SequenceNumber = FIRST_SEQUENCE
+    sequence_floor: SequenceNumber = FIRST_SEQUENCE
     """Of the messages below it only those count as known that are not yet due (`are_ahead`): what
     else the sequence index and the tombstones have of them is left over. At most `next_sequence`.
     """

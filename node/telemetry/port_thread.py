@@ -8,14 +8,14 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from hourwheel import errors
 from node.config.checks import split_address
 
 _BACKLOG: Final = 128
 
-Serve: TypeAlias = Callable[[socket.socket, asyncio.Event], Coroutine[Any, Any, None]]
+Serve: TypeAlias = Callable[[socket.socket, asyncio.Event], Coroutine[object, None, None]]
 """Serves a listening socket until the event is set, and closes it."""
 
 
@@ -63,7 +63,7 @@ class PortThread:
         shown = f"[{host}]" if ":" in host else host
         return f"{shown}:{listening.getsockname()[1]}"
 
-    def _run(self, loop: asyncio.AbstractEventLoop, serving: Coroutine[Any, Any, None]) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop, serving: Coroutine[object, None, None]) -> None:
         try:
             loop.run_until_complete(serving)
         finally:

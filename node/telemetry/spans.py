@@ -127,7 +127,7 @@ class Spans:
 
 
 @coroutine
-def in_steps(work: Coroutine[Any, Any, ResultT], span: Span) -> Generator[Any, Any, ResultT]:
+def in_steps(work: Coroutine[object, None, ResultT], span: Span) -> Generator[Any, Any, ResultT]:
     """Await `work`; each of its steps, from one wait to the next, counts as `span`.
 
     What is thrown into it is not kept here: its traceback leads back to this frame, and all that

@@ -29,7 +29,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Buffer, RecordBatch
-from hourwheel.types import Offset
+from hourwheel.types import Offset, SequenceNumber
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.log.flushed_mark import FlushedMark
@@ -297,7 +297,7 @@ class CommitLog:
         segment = self._segment_of(offset, offset)
         return segment.path, segment.position_of(offset)
 
-    def find_offset(self, sequence: int) -> Offset:
+    def find_offset(self, sequence: SequenceNumber) -> Offset:
         """Where to start reading for the batch of this sequence: at it, or somewhat before."""
         for segment in reversed(list(self._segments)):
             index = segment.index or segment.find_saved_index()

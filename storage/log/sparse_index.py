@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Header
-from hourwheel.types import Offset
+from hourwheel.types import Offset, SequenceNumber
 
 INDEX_ENTRY: Final = np.dtype([("offset", "<u8"), ("base_sequence", "<u8"), ("store_ms", "<i8")])
 _ENTRY: Final = Struct("<QQq")
@@ -65,7 +65,9 @@ class SparseIndex:
         # Packed as they come: a snapshot for another thread is then one copy of memory.
         self.packed = bytearray()
 
-    def add(self, offset: int, end_offset: int, base_sequence: int, store_ms: int) -> None:
+    def add(
+        self, offset: int, end_offset: int, base_sequence: SequenceNumber, store_ms: int
+    ) -> None:
         """Cover one more batch, which lies in [offset, end_offset) behind the last."""
         if offset >= self.next_entry_offset:
             self.packed += _ENTRY.pack(offset, base_sequence, store_ms)
@@ -114,7 +116,7 @@ class SparseIndex:
         """The entries: a structured array[n] of INDEX_ENTRY, a copy."""
         return np.frombuffer(bytes(self.packed), INDEX_ENTRY)
 
-    def find_offset(self, sequence: int) -> Offset | None:
+    def find_offset(self, sequence: SequenceNumber) -> Offset | None:
         """Where to start reading for a sequence: the last entry at or before it; None without any.
 
         Base sequences never fall along a log, and only a PUBLISH raises the one of the next batch,

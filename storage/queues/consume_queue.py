@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import Position, TopicQueue
+from hourwheel.types import Position, SequenceNumber, TopicQueue
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.queues.chunk_ledger import ChunkLedger, Settled
@@ -311,7 +311,7 @@ class ConsumeQueue:
         end = min(at + count, self._entry_count(number))
         return self._chunk(number).units(at, end)
 
-    def find_before(self, end: int, sequence: int) -> tuple[Position, Position | None]:
+    def find_before(self, end: int, sequence: SequenceNumber) -> tuple[Position, Position | None]:
         """Look for a message in the chunk that has the entry before `end`, which is not trimmed.
 
         Returns:
@@ -334,7 +334,7 @@ class ConsumeQueue:
         return Position(max(self._start, number * self._chunk_entries))
 
     def find_from(
-        self, first: int, sequence: int, attempt: int, due_ms: int
+        self, first: int, sequence: SequenceNumber, attempt: int, due_ms: int
     ) -> tuple[Position, Position | None]:
         """Look for a delivery of a message in the chunk that has entry `first`, which is there.
 

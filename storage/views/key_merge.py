@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from hourwheel.types import SequenceNumber
 from storage.views.key_rows import KeyRows, in_order, joined, no_rows
 from storage.views.key_run import BLOCK_ROWS, KeyRun, block_count
 
@@ -21,7 +22,7 @@ class _Place(NamedTuple):
     """Where a row stands in the order of runs."""
 
     high: int
-    sequence: int
+    sequence: SequenceNumber
 
 
 class _Reader:
@@ -47,7 +48,7 @@ class _Reader:
         """The last row at hand, or None where no more come."""
         if self._at == self._end:
             return None
-        return _Place(int(self.buffer.high[-1]), int(self.buffer.sequence[-1]))
+        return _Place(int(self.buffer.high[-1]), SequenceNumber(int(self.buffer.sequence[-1])))
 
     def take(self, bound: _Place | None) -> KeyRows:
         """Remove and return the rows up to `bound`; None for all."""

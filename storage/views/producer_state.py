@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from storage.views.digest import Hasher, feed_numbers
 
 _BATCH: Final = Struct("<QQqII")
@@ -73,7 +73,7 @@ NEW: Final = New.NEW
 class Duplicate(NamedTuple):
     """The batch was accepted before, as this."""
 
-    base_sequence: int
+    base_sequence: SequenceNumber
     store_ms: int
     epoch: Epoch
     deduped: Deduped = NONE_DEDUPED
@@ -84,7 +84,7 @@ class _Batch(NamedTuple):
     """One remembered batch, its fields in the order they are packed in."""
 
     first_sequence: int
-    base_sequence: int
+    base_sequence: SequenceNumber
     store_ms: int
     message_count: int
     epoch: Epoch
@@ -117,7 +117,7 @@ def _classify(packed: bytes | None, first: int, count: int) -> New | Duplicate |
         return NEW
     for batch in reversed(_batches(packed)):
         if batch.first_sequence <= first and first + count <= batch.end_sequence:
-            base = batch.base_sequence + first - batch.first_sequence
+            base = SequenceNumber(batch.base_sequence + first - batch.first_sequence)
             return Duplicate(base, batch.store_ms, batch.epoch)
     return None
 
@@ -183,7 +183,9 @@ class ProducerStates:
             expected_sequence=_last(packed).end_sequence,
         )
 
-    def _with_deduped(self, found: Duplicate, base_sequence: int, count: int) -> Duplicate:
+    def _with_deduped(
+        self, found: Duplicate, base_sequence: SequenceNumber, count: int
+    ) -> Duplicate:
         """With what the first copy, of the batch that begins there, answered of dedup keys."""
         rows = np.frombuffer(self._deduped.get(base_sequence, b""), DEDUPED)
         skipped = found.base_sequence - base_sequence
@@ -192,7 +194,7 @@ class ProducerStates:
         rows["ordinal"] -= np.uint32(skipped)
         return found._replace(deduped=rows)
 
-    def note_deduped(self, base_sequence: int, deduped: Deduped) -> None:
+    def note_deduped(self, base_sequence: SequenceNumber, deduped: Deduped) -> None:
         """Remember what was answered of dedup keys with the batch that was just recorded."""
         if len(deduped):
             self._deduped[base_sequence] = deduped.tobytes()
@@ -207,7 +209,7 @@ class ProducerStates:
         producer_id: int,
         first_sequence: int,
         count: int,
-        base_sequence: int,
+        base_sequence: SequenceNumber,
         store_ms: int,
         epoch: Epoch,
     ) -> None:
@@ -265,7 +267,7 @@ class ProducerStates:
             hasher.update(rows)
 
 
-def _base_of(packed: bytes, first: int) -> int:
+def _base_of(packed: bytes, first: int) -> SequenceNumber:
     """Base sequence of the remembered batch that a producer's number lies in."""
     found = [one for one in _batches(packed) if one.first_sequence <= first < one.end_sequence]
     return found[-1].base_sequence

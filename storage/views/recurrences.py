@@ -37,12 +37,13 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+from hourwheel.types import SequenceNumber
 from storage.views.digest import Hasher, feed_numbers, feed_text
 
 _STATE: Final = Struct("<QQQQqqQIBB2x")
 _STATE_BYTES: Final = 64
 assert _STATE.size == _STATE_BYTES
-NO_SEQUENCE: Final = (1 << 64) - 1
+NO_SEQUENCE: Final = SequenceNumber((1 << 64) - 1)
 NEVER_MS: Final = -(1 << 63)
 
 
@@ -55,7 +56,7 @@ class State(NamedTuple):
     count_max: int
     after_ms: int
     last_due_ms: int
-    sequence: int
+    sequence: SequenceNumber
     definition_bytes: int
     missed: int
     is_paused: int
@@ -182,7 +183,8 @@ class Recurrences:
         after_ms = store_ms if before is None else max(before.after_ms, store_ms)
         definition = config.SerializeToString(deterministic=True)
         state = State(
-            *(offset, 0, 0, config.count_max, after_ms, NEVER_MS, NO_SEQUENCE),
+            *(offset, 0, 0, config.count_max, after_ms, NEVER_MS),
+            NO_SEQUENCE,
             *(len(definition), config.missed, 0),
         )
         if before is None:
@@ -204,7 +206,7 @@ class Recurrences:
         del self._states[name], self._definitions[name]
         del self._sorted[bisect_right(self._sorted, name) - 1]
 
-    def take(self, version: int, index: int, due_ms: int, sequence: int) -> bool:
+    def take(self, version: int, index: int, due_ms: int, sequence: SequenceNumber) -> bool:
         """Note an occurrence that is a message. Returns whether it counts: else it is none."""
         name = self._names.get(version)
         if name is None:

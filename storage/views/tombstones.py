@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.types import SequenceNumber
 from storage.files.disk import Disk, join
 from storage.files.file_header import (
     FILE_HEADER_BYTES,
@@ -144,7 +145,7 @@ class Tombstones:
         self._count += len(fresh)
         return len(fresh)
 
-    def pages_below(self, sequence: int) -> U64:
+    def pages_below(self, sequence: SequenceNumber) -> U64:
         """The pages that exist and begin below a sequence, ascending."""
         pages = self._set.page_numbers()
         return pages[pages << np.uint64(PAGE_BITS_LOG2) < np.uint64(sequence)]

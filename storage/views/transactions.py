@@ -40,7 +40,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.limits import TRANSACTIONS_DECIDED_MAX
 from hourwheel.outcomes import TransactionState
-from hourwheel.types import NO_EPOCH, Epoch, TopicId
+from hourwheel.types import FIRST_SEQUENCE, NO_EPOCH, Epoch, SequenceNumber, TopicId
 from storage.views.digest import Hasher, feed_numbers
 
 _ROW: Final = Struct("<HBBIQ16sqIIIHHqQqQI4x")
@@ -73,7 +73,7 @@ class Transaction:
     checked_ms: int = 0
     """When it was asked about last; 0: never."""
     decided_ms: int = 0
-    base_sequence: int = 0
+    base_sequence: SequenceNumber = FIRST_SEQUENCE
     """Of its first message, where it is committed; the others follow."""
     published_epoch: Epoch = NO_EPOCH
 
@@ -227,7 +227,7 @@ class Transactions:
         state: TransactionState,
         store_ms: int,
         *,
-        base_sequence: int = 0,
+        base_sequence: SequenceNumber = FIRST_SEQUENCE,
         epoch: Epoch = NO_EPOCH,
     ) -> None:
         """Give one that is open its outcome; committed ones have a place in the log."""

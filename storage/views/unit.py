@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.types import TopicQueue
+from hourwheel.types import SequenceNumber, TopicQueue
 
 UNIT: Final = np.dtype(
     [
@@ -63,7 +63,7 @@ class Row(NamedTuple):
     """One unit as numbers of Python: the fields of `UNIT`, in their order."""
 
     due_ms: int
-    sequence: int
+    sequence: SequenceNumber
     store_ms: int
     tag_gene: int
     position: int

@@ -10,7 +10,7 @@ import numpy as np
 from hourwheel.errors import CorruptLog, HourwheelError
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.formats.transaction_step import Step
-from hourwheel.types import TopicId
+from hourwheel.types import SequenceNumber, TopicId
 from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import expired_rows, filtered_rows
 from node.shard.deduplication import Published
@@ -170,7 +170,7 @@ class Canceller(Client):
             if cluster.events.random.random() < 0.2:  # with what is retained being very little
                 floor = cluster.events.random.choice(newest)
                 now_ms = int(node.cluster_ms())
-                node.mastership.trim_sequences(floor, now_ms)
+                node.mastership.trim_sequences(SequenceNumber(floor), now_ms)
 
         self.ask(cancel)
 

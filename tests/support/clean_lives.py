@@ -16,7 +16,7 @@ from typing import Final
 
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.record_batch import Outcome
-from hourwheel.types import TopicId, TopicQueue
+from hourwheel.types import SequenceNumber, TopicId, TopicQueue
 from node.shard.job_planner import RetentionConfig
 from node.shard.node_meta import NODE_META
 from storage.files import atomic_file
@@ -216,7 +216,7 @@ class _Life:
         what = self._rng.choice((world.mastership.trim, world.mastership.expire_producers))
         what(world.now_ms - self._rng.choice((HOUR_MS, 24 * HOUR_MS)), world.now_ms)
         floor = self._rng.randint(0, world.mastership.next_sequence)
-        world.mastership.trim_sequences(floor, world.now_ms)
+        world.mastership.trim_sequences(SequenceNumber(floor), world.now_ms)
 
     def _retain(self) -> None:
         """For longer than TRIM records let most topics have, for less, or as they say."""

@@ -12,7 +12,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats import message_id
 from hourwheel.formats.record_batch import Flag, RecordBatch
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from hourwheel.v1 import admin_pb2, broker_pb2, filter_pb2, groups_pb2
 
 STORE_MS = 1_700_000_000_000
@@ -38,7 +38,7 @@ class Stored:
 
     @property
     def id(self) -> str:
-        return str(message_id.MessageId(SHARD, EPOCH, self.sequence, self.due_ms))
+        return str(message_id.MessageId(SHARD, EPOCH, SequenceNumber(self.sequence), self.due_ms))
 
 
 @dataclass

@@ -28,7 +28,7 @@ from hourwheel.outcomes import (
     ReceiptOutcome,
     RescheduleOutcome,
 )
-from hourwheel.types import Epoch, GroupId, TopicId, topic_queue
+from hourwheel.types import Epoch, GroupId, SequenceNumber, TopicId, topic_queue
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broker import (
     CatalogUpdate,
@@ -151,7 +151,9 @@ class FakeEngine:
             await self.gates["publish_batch"].wait()
         self.arrival.set()
         count, now_ms = batch.header.count, self.clock_ms
-        return PublishedBatchResult(0, EPOCH, base, count, now_ms, False, self.expected_gene)
+        return PublishedBatchResult(
+            0, EPOCH, SequenceNumber(base), count, now_ms, False, self.expected_gene
+        )
 
     async def publish_joined(
         self, topics: list[tuple[str, int]], batch: RecordBatch
@@ -169,7 +171,7 @@ class FakeEngine:
             self.stored.append(Stored(incoming.topic, due, body, meta))
         self.arrival.set()
         return [
-            PublishedOne(str(MessageId(0, EPOCH, base + ordinal, due)), due)
+            PublishedOne(str(MessageId(0, EPOCH, SequenceNumber(base + ordinal), due)), due)
             for ordinal, due in enumerate(incoming.due_ms)
         ]
 

@@ -37,7 +37,7 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
@@ -48,7 +48,9 @@ from timewheel.delay_log import DelayLogWriter
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS, SLOTS
 from timewheel.run_format import delay_log_path
 
-STAMP: Final = Stamp(0x1_0000_0000, 1_000_000, 1_700_000_000_000, 0xFFFF_FF00, Epoch(7))
+STAMP: Final = Stamp(
+    0x1_0000_0000, SequenceNumber(1_000_000), 1_700_000_000_000, 0xFFFF_FF00, Epoch(7)
+)
 DUE_MS: Final = 1_800_000_000_123
 HOUR: Final = DUE_MS // HOUR_MS
 DAY: Final = DUE_MS // DAY_MS
@@ -291,7 +293,7 @@ def epoch_start() -> bytes:
 
 def message_id() -> bytes:
     """The text of one message id, in ASCII."""
-    return str(MessageId(1, Epoch(7), 0x0123_4567_89AB_CDEF, DUE_MS)).encode()
+    return str(MessageId(1, Epoch(7), SequenceNumber(0x0123_4567_89AB_CDEF), DUE_MS)).encode()
 
 
 def units_of_run() -> Units:

@@ -5,7 +5,7 @@ from random import Random
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, build_blob, stamp
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from storage.files.disk import Disk
 from storage.log.commit_log import CommitLog, Identity, LogConfig, LogWrite
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -25,7 +25,9 @@ def stamped(
 ) -> bytes:
     """The bytes of a batch, stamped."""
     batch = RecordBatch(build_blob(Kind.CONFIG, blob))
-    return b"".join(stamp(batch, Stamp(offset, sequence, store_ms, durable_end, Epoch(1))))
+    return b"".join(
+        stamp(batch, Stamp(offset, SequenceNumber(sequence), store_ms, durable_end, Epoch(1)))
+    )
 
 
 def publish(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from hourwheel.internal.v1.replication_pb2 import SnapshotEnd, SnapshotHead
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
@@ -67,7 +67,9 @@ def live(world: ShardWorld, rng: Random, steps: int) -> None:
             world.work()
         else:
             world.mastership.trim(world.now_ms - HOUR_MS, world.now_ms)
-            world.mastership.trim_sequences(world.mastership.next_sequence // 2, world.now_ms)
+            world.mastership.trim_sequences(
+                SequenceNumber(world.mastership.next_sequence // 2), world.now_ms
+            )
         world.commit()
 
 

@@ -12,7 +12,7 @@ from hourwheel.formats.record_batch import (
     build_publish,
     stamp,
 )
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from node.shard.checkpoint import ShardPlace
 from node.shard.snapshot_files import (
     LOST_END,
@@ -75,7 +75,13 @@ def build() -> dict[str, bytes]:
 
 
 def _append(log: CommitLog, batch: RecordBatch, sequence: int) -> None:
-    where = Stamp(log.end_offset, sequence, 1_690_000_000_000, log.durable_end_offset, Epoch(1))
+    where = Stamp(
+        log.end_offset,
+        SequenceNumber(sequence),
+        1_690_000_000_000,
+        log.durable_end_offset,
+        Epoch(1),
+    )
     if batch.header.stamped_bytes:
         pieces = stamp(batch, where, due_ms=batch.due_ms, topic_queue=batch.topic_queue)
     else:

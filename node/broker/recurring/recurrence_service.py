@@ -17,7 +17,7 @@ from hourwheel.formats.batch_columns import requested_by
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import CANCEL_ROW
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, SequenceNumber
 from node.broker.priorities import check_room
 from node.broker.publish_service import PublishService
 from node.broker.recurring.occurrence_planner import OccurrencePlanner, meta_of
@@ -150,7 +150,7 @@ class RecurrenceService:
         moved = self._shard.views.moved.find(np.ascontiguousarray(rows["sequence"]))
         return np.where(moved.are_moved, moved.due_ms, rows["due_ms"])
 
-    def _epoch_of(self, sequence: int) -> Epoch:
+    def _epoch_of(self, sequence: SequenceNumber) -> Epoch:
         return Epoch(int(self._shard.views.epochs_of(np.array([sequence], np.uint64))[0]))
 
     def _check_room(self, config: RecurrenceConfig, *, is_new: bool) -> None:

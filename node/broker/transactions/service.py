@@ -332,7 +332,8 @@ class TransactionService:
         due_ms = self._shard.views.sequences.read_many(numbers)[0].tolist()
         shard, epoch = self._shard.shard_id, one.published_epoch
         return [
-            (str(MessageId(shard, epoch, base + at, due)), due) for at, due in enumerate(due_ms)
+            (str(MessageId(shard, epoch, sequence, due)), due)
+            for sequence, due in zip(numbers.tolist(), due_ms, strict=True)
         ]
 
     def describe(self, of: TransactionId) -> tuple[KnownTransaction, list[tuple[str, int]]]:

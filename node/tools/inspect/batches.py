@@ -8,6 +8,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Flag, Header, Kind, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, Prepared, RecurrenceChange
+from hourwheel.types import SequenceNumber
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
     HeaderWalk,
@@ -25,7 +26,9 @@ from storage.log.scan import verify_batch
 _QUEUES_SHOWN: Final = 4
 
 
-def find_segment(files: ShardFiles, offset: int | None, sequence: int | None) -> str | None:
+def find_segment(
+    files: ShardFiles, offset: int | None, sequence: SequenceNumber | None
+) -> str | None:
     """Path of the segment that holds an offset or a sequence, or of the first; None for none.
 
     Raises:
@@ -58,7 +61,7 @@ def batches(
     report: Report,
     *,
     offset: int | None = None,
-    sequence: int | None = None,
+    sequence: SequenceNumber | None = None,
 ) -> Iterator[Row]:
     """Rows of a segment's batches from the one that holds `offset` or `sequence` on, verified."""
     file, head = files.open_checked(path, FileType.LOG_SEGMENT)
@@ -80,7 +83,7 @@ def batches(
             tell_fault(report, path, start, ends, walk.fault, mark)
 
 
-def _reaches(header: Header, sequence: int) -> bool:
+def _reaches(header: Header, sequence: SequenceNumber) -> bool:
     """Whether the batch has this sequence, or a later one."""
     count = header.count if header.kind == Kind.PUBLISH else 0
     return header.base_sequence + count > sequence
@@ -176,7 +179,7 @@ _DESCRIBERS: Final[dict[int, Callable[[RecordBatch], str]]] = {
 }
 
 
-def find_message(files: ShardFiles, path: str, sequence: int) -> Row | None:
+def find_message(files: ShardFiles, path: str, sequence: SequenceNumber) -> Row | None:
     """The message of a sequence in a segment, its bytes checked; None where it is not there.
 
     Raises:
@@ -192,7 +195,7 @@ def find_message(files: ShardFiles, path: str, sequence: int) -> Row | None:
     return None
 
 
-def _message(raw: bytes, header: Header, sequence: int) -> Row:
+def _message(raw: bytes, header: Header, sequence: SequenceNumber) -> Row:
     batch = RecordBatch(raw, header)
     index = sequence - header.base_sequence
     lengths = (batch.body_len.astype("i8") + batch.meta_len).tolist()

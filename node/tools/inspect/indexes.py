@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import SequenceNumber
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.report import Report, Row, instant
 from storage.files import atomic_file
@@ -42,7 +43,7 @@ class Entry(NamedTuple):
     due_ms: int
     state: int
 
-    def row(self, sequence: int) -> Row:
+    def row(self, sequence: SequenceNumber) -> Row:
         """For a table."""
         known = self.state in set(SlotState)
         return {
@@ -136,7 +137,7 @@ def blocks_of(files: ShardFiles, path: str, number: int, count: int) -> Iterator
 
 
 def show_sequence_file(
-    files: ShardFiles, path: str, report: Report, *, sequence: int | None, limit: int
+    files: ShardFiles, path: str, report: Report, *, sequence: SequenceNumber | None, limit: int
 ) -> None:
     """Entries of one file, from `sequence` on."""
     file, header = files.open_checked(path, FileType.SEQUENCE_INDEX)
@@ -152,7 +153,7 @@ def show_sequence_file(
         for first, entries in parts:
             skipped = max(0, (sequence or 0) - first)
             for index, entry in enumerate(entries.reshape(-1)[skipped:].tolist(), skipped):
-                yield Entry(entry >> 2, entry & 3).row(first + index)
+                yield Entry(entry >> 2, entry & 3).row(SequenceNumber(first + index))
 
     report.add("entries", path, rows(), limit)
 
@@ -165,7 +166,7 @@ def _is_tail(file: File, path: str) -> bool:
     return file.size() == FILE_HEADER_BYTES + _FRAME_BYTES + payload_bytes
 
 
-def find_entry(files: ShardFiles, sequence: int) -> Entry | None:
+def find_entry(files: ShardFiles, sequence: SequenceNumber) -> Entry | None:
     """What the files say of one sequence; None where they do not reach so far.
 
     Raises:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import SequenceNumber
 from node.shard.checkpoint import MANIFEST
 from node.shard.node_meta import NODE_META
 from node.tools.inspect.batches import batches, find_message, find_segment
@@ -116,7 +117,7 @@ def _show_batches(files: ShardFiles, options: InspectOptions, report: Report) ->
 
 
 def _show_message(
-    files: ShardFiles, manifest: Checkpoint | None, sequence: int, report: Report
+    files: ShardFiles, manifest: Checkpoint | None, sequence: SequenceNumber, report: Report
 ) -> None:
     """All that the files know of one message."""
     path = find_segment(files, None, sequence)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import SequenceNumber
 from node.broker.disk_guard import RESERVE
 from node.shard.checkpoint import run_state
 from node.shard.snapshot_files import unpack_lost_end, unpack_marker
@@ -47,7 +48,7 @@ class InspectOptions:
     is_folder: bool = True
     offset: int | None = None
     """Of the commit log: batches from there on."""
-    sequence: int | None = None
+    sequence: SequenceNumber | None = None
     """Of a message: all that is known of it."""
     hour: int | None = None
     """Hours since the Unix epoch: its slots."""

@@ -22,7 +22,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.formats import record_batch
 from hourwheel.formats.record_batch import HEADER_BYTES, Header, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import NO_EPOCH, Epoch
+from hourwheel.types import NO_EPOCH, Epoch, SequenceNumber
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
     EPOCHS,
@@ -58,7 +58,7 @@ class LogFacts:
     end_offset: int = 0
     batches: int = 0
     messages: int = 0
-    next_sequence: int | None = None
+    next_sequence: SequenceNumber | None = None
     """Behind the last batch; None before the first."""
     sequence_at_applied: int | None = None
     """`next_sequence` of the log at the manifest's applied offset, where that is in the log."""
@@ -270,7 +270,7 @@ def _verify_batch(batch: RecordBatch, path: str, start: int, walked: _Walked) ->
         walked.has_applied = True
         facts.sequence_at_applied = header.base_sequence
     walked.is_known, walked.epoch = True, header.epoch
-    facts.next_sequence = header.base_sequence + count
+    facts.next_sequence = SequenceNumber(header.base_sequence + count)
     facts.batches += 1
     facts.messages += count
 

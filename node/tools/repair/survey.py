@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import Kind
 from hourwheel.internal.v1.state_pb2 import Checkpoint, RunState
-from hourwheel.types import NO_EPOCH, Epoch, GroupId, Key, TopicQueue, queue_of, topic_of
+from hourwheel.types import (
+    NO_EPOCH,
+    Epoch,
+    GroupId,
+    Key,
+    SequenceNumber,
+    TopicQueue,
+    queue_of,
+    topic_of,
+)
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.deduplication import units_of
 from node.shard.views import check_feature_level
@@ -173,7 +182,7 @@ class _Look:
             self._found.lost.append(
                 Lost(
                     "released",
-                    self._id(int(unit["sequence"]), int(unit["due_ms"])),
+                    self._id(SequenceNumber(int(unit["sequence"])), int(unit["due_ms"])),
                     int(unit["due_ms"]),
                     self._topics.get(topic_id, ""),
                     queue_of(chunk.topic_queue),
@@ -257,18 +266,22 @@ class _Look:
         again = again[~np.isin(again["sequence"], np.concatenate((missing, here)))]
         for unit in again[: max(0, lost_count - len(missing))]:
             sequence, due = int(unit["sequence"]), int(unit["due_ms"])
-            self._found.lost.append(self._lost_pending(sequence, due, unit, sure=False))
+            self._found.lost.append(
+                self._lost_pending(SequenceNumber(sequence), due, unit, sure=False)
+            )
         named = sum(one.kind == "pending" for one in self._found.lost)
         self._found.unnamed_count = max(0, lost_count - named)
 
-    def _lost_pending(self, sequence: int, due_ms: int, unit: Units | None, *, sure: bool) -> Lost:
+    def _lost_pending(
+        self, sequence: SequenceNumber, due_ms: int, unit: Units | None, *, sure: bool
+    ) -> Lost:
         topic_queue = 0 if unit is None else int(unit["topic_queue"])
         topic = self._topics.get(topic_of(topic_queue), "")
         queue = queue_of(topic_queue) if topic else -1
         text = self._id(sequence, due_ms)
         return Lost("pending", text, due_ms, topic, queue, -1, sure, is_acknowledged=False)
 
-    def _id(self, sequence: int, due_ms: int) -> str:
+    def _id(self, sequence: SequenceNumber, due_ms: int) -> str:
         at = int(np.searchsorted(self._epoch_starts, np.uint64(sequence), "right"))
         parts = MessageId(self._place.identity.shard, self._epochs[at], sequence, due_ms)
         return str(parts) if due_ms >= 0 else ""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.record_batch import Flag, Kind
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import QUEUE_BITS, Epoch
+from hourwheel.types import QUEUE_BITS, Epoch, SequenceNumber
 from spark_jobs.logs.block_table import BlockTable
 from storage.views.producer_state import Duplicate, ProducerStates
 
@@ -280,7 +280,7 @@ def _adopt(
     """Make a producer known up to `first`, as it was before the log begins."""
     try:
         states.check(producer, 0, first)
-        states.record(producer, 0, first, max(0, sequence - first), store_ms, epoch)
+        states.record(producer, 0, first, SequenceNumber(max(0, sequence - first)), store_ms, epoch)
     except errors.HourwheelError:
         pass
     return states

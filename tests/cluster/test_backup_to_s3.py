@@ -95,7 +95,7 @@ async def test_a_backup_that_is_killed_halfway_is_none_and_the_next_one_goes_on_
 
     dead = await asyncio.to_thread(command.main, ["remove", PLACE, taken["backup"]])
     assert dead == command.EXIT_FAILED, "the mark of the one that was killed"
-    assert "killed less than an hour ago" in capsys.readouterr().err
+    assert "killed minutes ago" in capsys.readouterr().err
     assert await verified(capsys) == [taken["backup"]]
 
 

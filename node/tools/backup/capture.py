@@ -195,19 +195,16 @@ def _store(
     if len(head.files) > FILE_COUNT_MAX:
         raise errors.FailedPrecondition(f"{len(head.files)} files are too many")
     pieces: list[list[Piece]] = [[] for _ in head.files]
-    new_bytes, checkpoint = 0, bytearray()
-    for ordinal, raw in _large_pieces(stage):
-        pace(len(raw))
-        if head.files[ordinal].name == MANIFEST:
-            checkpoint += raw
-        piece, is_new = repository.put(raw)
-        pieces[ordinal].append(piece)
-        new_bytes += piece.size_bytes if is_new else 0
-    control_pieces = []
-    for at in range(0, len(control), PIECE_BYTES):
-        piece, is_new = repository.put(control[at : at + PIECE_BYTES])
-        control_pieces.append(piece)
-        new_bytes += piece.size_bytes if is_new else 0
+    checkpoint = bytearray()
+    with repository.putting() as puts:
+        for ordinal, raw in _large_pieces(stage):
+            pace(len(raw))
+            if head.files[ordinal].name == MANIFEST:
+                checkpoint += raw
+            pieces[ordinal].append(puts.put(raw))
+        control_pieces = [
+            puts.put(control[at : at + PIECE_BYTES]) for at in range(0, len(control), PIECE_BYTES)
+        ]
     manifest = Manifest(
         cluster_id=place.identity.cluster_id.hex(),
         node_id=node_id,
@@ -222,7 +219,7 @@ def _store(
         ),
         control=tuple(control_pieces),
     )
-    return Captured(repository.complete(manifest), manifest, new_bytes)
+    return Captured(repository.complete(manifest), manifest, puts.new_bytes)
 
 
 def _log_end(head: SnapshotHead) -> int:

@@ -7,9 +7,10 @@ once; a manifest is written on condition that there is none of its name.
 Nothing here can lock, so commands leave *marks*: `adding/<token>`, `removing/<token>`. Each writes
 its own first and looks for the other kind then: of two that meet, one at least sees the other, and
 takes its mark back. A command renews its mark while it works, and gives up where it could not for
-ten minutes; a mark of which the store says that it is an hour older than one's own is of a command
-that is dead, and counts for nothing. So a backup that was killed hinders no backup, and removals
-for an hour. Clocks of machines are not asked.
+ten minutes, or where its mark is gone when it is about to write the manifest. A mark of which the
+store says that it is fifteen minutes older than one's own is of a command that is dead, and counts
+for nothing: no request of a command that gave up lasts for the time between. So a backup that was
+killed hinders no backup, and removals for a quarter of an hour. Clocks of machines are not asked.
 """
 
 import os
@@ -18,6 +19,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from threading import Lock
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -37,7 +39,8 @@ _ADDING: Final = "adding"
 _REMOVING: Final = "removing"
 _MARK_RENEWED_MS: Final = 60_000
 _MARK_GIVEN_UP_MS: Final = 600_000
-MARK_DEAD: Final = timedelta(hours=1)
+MARK_DEAD: Final = timedelta(minutes=15)
+_WRITERS: Final = 4
 _TRIES: Final = 5
 _TRIED_FOR: Final = timedelta(minutes=1)
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -56,6 +59,8 @@ _Mode: TypeAlias = Literal["create", "overwrite"]
 class ObjectStore:
     """See the top of this file, and `BackupStore`. Credentials are the environment's.
 
+    `keep` and `write` may be called in several threads.
+
     Raises, from all that asks the store:
         Unauthenticated, PermissionDenied: there are no credentials; they do not suffice.
         NotFound: there is no such bucket.
@@ -64,12 +69,15 @@ class ObjectStore:
         FailedPrecondition: it refuses, for another reason.
     """
 
+    writer_count = _WRITERS
+
     def __init__(self, store: S3Store, where: str, clock: Clock, mark_dead: timedelta) -> None:
         """`where`: for messages. See `open`."""
         self._store, self._where, self._clock = store, where, clock
         self._mark_dead = mark_dead
         self._mark: str | None = None
         self._renewed_ms = 0.0
+        self._renewing = Lock()
 
     @classmethod
     def open(cls, url: str, clock: Clock, mark_dead: timedelta = MARK_DEAD) -> "ObjectStore":
@@ -144,8 +152,7 @@ class ObjectStore:
                 if now - one["last_modified"] < self._mark_dead:
                     raise errors.Unavailable(
                         f"{self._where}: a command that is {other} backups is at work there, or was"
-                        f" killed less than an hour ago (its mark is {one['path']}): try again"
-                        " later",
+                        f" killed minutes ago (its mark is {one['path']}): try again later",
                         mark=one["path"],
                     )
         for one in found:
@@ -153,8 +160,14 @@ class ObjectStore:
 
     def _keep_mark(self) -> None:
         """Called by all that relies on the mark."""
-        since_ms = self._clock.monotonic_ms() - self._renewed_ms
-        if self._mark is None or since_ms < _MARK_RENEWED_MS:
+        with self._renewing:
+            since_ms = self._clock.monotonic_ms() - self._renewed_ms
+            if self._mark is not None and since_ms >= _MARK_RENEWED_MS:
+                self._renew_mark(since_ms)
+
+    def _renew_mark(self, since_ms: float) -> None:
+        """Also where it is said to be new: no clock runs while a machine is suspended."""
+        if self._mark is None:
             return
         if since_ms > _MARK_GIVEN_UP_MS or self._find_size(self._mark) is None:
             raise errors.Unavailable(
@@ -177,7 +190,8 @@ class ObjectStore:
 
     def write_new(self, path: str, raw: bytes) -> None:
         """See `BackupStore`."""
-        self._keep_mark()
+        with self._renewing:
+            self._renew_mark(self._clock.monotonic_ms() - self._renewed_ms)
         try:
             self._put(path, raw, "create")
         except errors.AlreadyExists:

@@ -11,6 +11,9 @@ nothing else: a piece's name says what is in it.
 
 import re
 from collections.abc import Iterator
+from concurrent import futures
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -47,14 +50,17 @@ class Repository:
 
     # -- pieces -----------------------------------------------------------------------------------
 
-    def put(self, raw: bytes) -> tuple[Piece, bool]:
-        """See that a piece is there: which it is, and whether it is new. Durable by `complete`."""
-        piece = Piece(digest_of(raw), len(raw))
-        path = _path_of(piece)
-        if self._store.keep(path, piece.size_bytes):
-            return piece, False
-        self._store.write(path, raw)
-        return piece, True
+    @contextmanager
+    def putting(self) -> Iterator["Puts"]:
+        """Within it pieces are put, several at a time; when it ends none is under way.
+
+        Raises:
+            HourwheelError: of a piece that could not be put, if nothing else was raised.
+        """
+        with ThreadPoolExecutor(self._store.writer_count, "hourwheel-backup") as threads:
+            puts = Puts(self._store, threads)
+            yield puts
+            puts.wait()
 
     def get(self, piece: Piece) -> bytes:
         """The bytes of a piece, verified.
@@ -76,7 +82,7 @@ class Repository:
     # -- backups ----------------------------------------------------------------------------------
 
     def complete(self, manifest: Manifest) -> str:
-        """Make a backup complete, all of whose pieces were `put`. Returns its id."""
+        """Make a backup complete; `putting` of its pieces has ended. Returns its id."""
         self._store.settle()
         raw = pack_manifest(manifest)
         made = datetime.fromtimestamp(manifest.made_ms / _MS, UTC)
@@ -138,6 +144,55 @@ class Repository:
                 yield error
             else:
                 yield None
+
+
+class Puts:
+    """Pieces on their way into a store. Belongs to one thread.
+
+    Invariant: at most `writer_count` + 1 pieces are held in memory, the one that waits included.
+    """
+
+    def __init__(self, store: BackupStore, threads: Executor) -> None:
+        """None is. `threads`: as many as the store is worth."""
+        self._store, self._threads = store, threads
+        self._under_way: set[Future[int]] = set()
+        self._seen: set[Piece] = set()
+        self.new_bytes = 0
+        """Of pieces that were not there; final when all are put."""
+
+    def put(self, raw: bytes) -> Piece:
+        """See that a piece is there: which it is. Durable by `complete`.
+
+        Raises:
+            HourwheelError: an earlier one could not be put.
+        """
+        piece = Piece(digest_of(raw), len(raw))
+        if piece in self._seen:
+            return piece
+        self._seen.add(piece)
+        if self._store.writer_count == 1:
+            self.new_bytes += self._put(piece, raw)
+        else:
+            while len(self._under_way) >= self._store.writer_count:
+                self._take(futures.FIRST_COMPLETED)
+            self._under_way.add(self._threads.submit(self._put, piece, raw))
+        return piece
+
+    def wait(self) -> None:
+        """Until all are put. Raises as `put`."""
+        self._take(futures.ALL_COMPLETED)
+
+    def _take(self, when: str) -> None:
+        done, self._under_way = futures.wait(self._under_way, return_when=when)
+        self.new_bytes += sum(one.result() for one in done)
+
+    def _put(self, piece: Piece, raw: bytes) -> int:
+        """How many bytes are new."""
+        path = _path_of(piece)
+        if self._store.keep(path, piece.size_bytes):
+            return 0
+        self._store.write(path, raw)
+        return piece.size_bytes
 
 
 def _path_of(piece: Piece) -> str:

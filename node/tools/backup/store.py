@@ -21,6 +21,9 @@ _TMP: Final = ".tmp"
 class BackupStore(Protocol):
     """See the top of this file. All may raise Unavailable or DiskFailed, what writes DiskFull."""
 
+    writer_count: int
+    """In so many threads at one time `keep` and `write` are worth calling."""
+
     def adding(self) -> AbstractContextManager[object]:
         """Within it this process adds backups: nobody removes any meanwhile.
 
@@ -72,6 +75,8 @@ class BackupStore(Protocol):
 
 class FolderStore:
     """A folder of a disk. A file is written beside its name, made durable and renamed."""
+
+    writer_count = 1
 
     def __init__(
         self,

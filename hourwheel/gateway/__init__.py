@@ -5,6 +5,7 @@
     routes.py       the one table of calls: method, path, types, the gRPC calls it stands for
     calls.py        what each of them does
     callers.py      who calls: credentials, and a channel to the nodes for each
+    bodies.py       from the bytes of a body to a checked value
     openapi.py      the OpenAPI document of that table
     port.py         connections: bounds, deadlines, and who gives way
     exchange.py     HTTP/1.1 on one connection, by h11

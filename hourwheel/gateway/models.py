@@ -9,7 +9,15 @@ import binascii
 import json
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from hourwheel import errors, limits
 from hourwheel.due_time import When, parse_duration_ms, parse_when
@@ -39,10 +47,23 @@ ReceiptText = Annotated[str, Field(min_length=1, max_length=256)]
 KeyText = Annotated[str, Field(min_length=1, max_length=limits.KEY_BYTES_MAX)]
 
 
+def _few(given: Any, count_max: int) -> Any:
+    """Raises ValueError: an object with more members."""
+    if isinstance(given, dict) and len(given) > count_max:
+        raise ValueError(f"it has more than {count_max} members")
+    return given
+
+
 class Sent(BaseModel):
     """What a caller sends: nothing unknown, and no number where a text belongs."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_few(cls, given: Any) -> Any:
+        """Each field that is unknown is an error of its own, up to so many."""
+        return _few(given, 2 * len(cls.model_fields))
 
 
 class Given(BaseModel):
@@ -96,7 +117,10 @@ class NewMessage(Timed):
     base64: str = Field(default="", description="The body, any bytes.")
     tags: list[str] = Field(default=[], max_length=limits.MESSAGE_TAG_COUNT_MAX)
     keys: list[str] = Field(default=[], max_length=limits.MESSAGE_KEY_COUNT_MAX)
-    properties: dict[str, str] = Field(default={}, max_length=limits.MESSAGE_PROPERTY_COUNT_MAX)
+    properties: Annotated[
+        dict[str, str],
+        BeforeValidator(lambda given: _few(given, limits.MESSAGE_PROPERTY_COUNT_MAX)),
+    ] = Field(default={}, max_length=limits.MESSAGE_PROPERTY_COUNT_MAX)
     ordering_key: str = ""
     priority: int = Field(
         default=NO_PRIORITY,

@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic import TypeAdapter
 
 from hourwheel import errors
 from hourwheel.gateway import models, problems
+from hourwheel.gateway.bodies import checked
 from hourwheel.gateway.callers import Callers
 from hourwheel.gateway.calls import IDEMPOTENCY_KEY, Call, Done
 from hourwheel.gateway.exchange import Request, Response
@@ -30,7 +30,6 @@ from hourwheel.gateway.routes import JSON, Route
 PROBLEM: Final = "application/problem+json"
 QUERY_FIELDS_MAX: Final = 16
 _ABOUT: Final = (["healthz"], ["readyz"], ["openapi.json"])
-_ERRORS_SHOWN: Final = 5
 _SECOND_MS: Final = 1_000
 _log = logging.getLogger("hourwheel.http")
 
@@ -136,7 +135,7 @@ class Site:
         failure: errors.HourwheelError | None = None
         try:
             raw = await self._read(request, route, read_body)
-            body = None if adapter is None else _checked(adapter, raw)
+            body = None if adapter is None else checked(adapter, raw)
             call = Call(caller, names, _query_of(query, route), request.headers, body)
             if route.takes_key and (key := request.headers.get(IDEMPOTENCY_KEY)) is not None:
                 self._recent.check((caller.name, path, key), raw)
@@ -272,26 +271,6 @@ def _query_of(query: str, route: Route) -> Mapping[str, str]:
             f"the query has what is not known, or twice: {sorted(unknown)}", field="query"
         )
     return found
-
-
-def _checked(adapter: TypeAdapter[Any], raw: bytes) -> Any:
-    """The body, of its type. Raises NotJson; InvalidArgument, which says where."""
-    try:
-        parsed = from_json(raw, allow_inf_nan=False)  # nested 200 deep at most
-    except ValueError as error:
-        raise problems.NotJson(f"the body is no JSON: {error}") from None
-    try:
-        return adapter.validate_python(parsed)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        shown = "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in found[:_ERRORS_SHOWN])
-        raise errors.InvalidArgument(shown, field=_place(found[0]["loc"])) from None
-
-
-def _place(parts: Sequence[int | str]) -> str:
-    """Where in the body, without the names of alternatives."""
-    names = [str(part) for part in parts if part not in {"one", "list"}]
-    return ".".join(names) or "body"
 
 
 def _quiet(

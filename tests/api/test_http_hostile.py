@@ -199,3 +199,26 @@ async def test_the_node_is_gone(tmp_path: Path) -> None:
         answer = await world.post(PATH, {"text": "x"})
         assert (answer.status, answer.reason) in {(503, "UNAVAILABLE"), (504, "TIMEOUT")}
         assert (await world.get("/healthz")).status == 200
+
+
+async def test_large_things_are_refused_while_others_are_served(tmp_path: Path) -> None:
+    """With the sizes that a gateway has by itself."""
+    many = b"[" + b"[]," * (2 << 20) + b"[]]"
+    unknown = b"{" + b",".join(b'"%x":1' % number for number in range(500_000)) + b"}"
+    key = f"idempotency-key: {'k' * (1 << 20)}"
+    hostile = [
+        (request(many, f"content-length: {len(many)}"), (413, "TOO_MANY_ITEMS")),
+        (request(unknown, f"content-length: {len(unknown)}"), (413, "TOO_MANY_ITEMS")),
+        (request(b"", f"content-length: {10 << 30}"), (413, "BODY_TOO_LARGE")),
+        (request(b"{}", "content-encoding: gzip", "content-length: 2"), (415, "WRONG_MEDIA_TYPE")),
+        (request(b"{}", key, "content-length: 2"), (431, "HEAD_TOO_LARGE")),
+    ]
+    async with HttpWorld(tmp_path, VALUES) as world:
+        for raw, expected in hostile:
+            closing = raw.replace(b"host: localhost", b"host: localhost\r\nconnection: close", 1)
+            refusals = [asyncio.ensure_future(said(world, closing)) for _ in range(3)]
+            assert (await world.post(PATH, {"text": "x"})).status == 201
+            # Who still sends when it is refused may not see the answer.
+            found = [reason_of(one) for one in await asyncio.gather(*refusals) if one]
+            assert set(found) <= {expected, (503, "OVERLOADED")}
+            assert (await world.post(PATH, {"text": "x"})).status == 201

@@ -201,25 +201,32 @@ class Quotas:
         Raises:
             QuotaExceeded, QuotaReached: nothing was taken.
         """
+        amounts = {"messages_per_s": count, "bytes_per_s": size_bytes}
+        taken = [
+            (bucket, amounts[quota]) for quota, bucket in self.check_rates(name, now_ms).items()
+        ]
+        for bucket, amount in taken:
+            bucket.take(amount)
+        return taken
+
+    def check_rates(self, name: str, now_ms: float) -> dict[str, Bucket]:
+        """Whether a principal may publish anything now: how much, its rates do not ask before.
+
+        Returns what is to be taken off, by quota. Raises as `publish`.
+        """
         limits = self.limits_of(name)
-        wanted = (
-            ("messages_per_s", limits.messages_per_s, count),
-            ("bytes_per_s", limits.bytes_per_s, size_bytes),
-        )
-        taken: Taken = []
-        for quota, rate_per_s, amount in wanted:
+        rates = {"messages_per_s": limits.messages_per_s, "bytes_per_s": limits.bytes_per_s}
+        found: dict[str, Bucket] = {}
+        for quota, rate_per_s in rates.items():
             if rate_per_s is None:
                 continue
             if rate_per_s == 0:
                 raise _reached(quota, 0)
-            bucket = self._bucket(name, quota, rate_per_s, now_ms)
-            wait_ms = bucket.wait_ms(rate_per_s, now_ms)
+            found[quota] = self._bucket(name, quota, rate_per_s, now_ms)
+            wait_ms = found[quota].wait_ms(rate_per_s, now_ms)
             if wait_ms:
                 raise _exceeded(quota, rate_per_s, wait_ms)
-            taken.append((bucket, amount))
-        for bucket, amount in taken:
-            bucket.take(amount)
-        return taken
+        return found
 
     def give_rates_back(self, taken: Taken) -> None:
         """They were not accepted, and cost nothing."""

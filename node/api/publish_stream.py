@@ -156,6 +156,7 @@ class PublishStreams:
     ) -> PublishStreamResponse:
         """Accept one batch."""
         topics = _topics_of(request)
+        self._quotas.check_rates()
         batch = check_batch(
             request.record_batch,
             self._allowed,

@@ -83,6 +83,15 @@ class QuotaGate:
         """Whether anybody is limited."""
         return self._quotas.is_on
 
+    def check_rates(self) -> None:
+        """Refuse the caller whose rates are used up, before its batch is looked at: that is dearer.
+
+        Raises:
+            QuotaExceeded, QuotaReached: see `publishing`.
+        """
+        if self._quotas.is_on:
+            _ = self._quotas.check_rates(CALLER.get().name, self._clock.monotonic_ms())
+
     @contextmanager
     def publishing(
         self, count: int, size_bytes: int, due_ms: Callable[[], NDArray[np.int64]]

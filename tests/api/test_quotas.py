@@ -108,6 +108,19 @@ async def accepted(world: ApiWorld) -> None:
                 return
 
 
+async def test_batch_is_not_looked_at_when_the_rate_is_used_up() -> None:
+    nonsense = broker_pb2.PublishStreamRequest(topic="orders", record_batch=b"no batch")
+    async with world_of(messages_per_s=2) as world:
+        stream = world.producer.PublishStream(metadata=ALICE)
+        found = []
+        for request in (nonsense, batch(50), nonsense):
+            await stream.write(request)
+            found.append((await stream.read()).error.reason)
+        assert found == ["INVALID_BATCH", "", "QUOTA_EXCEEDED"]
+        assert world.stats.rejected_by_quota["messages_per_s"] == 1
+        stream.cancel()
+
+
 async def test_calls_and_streams_are_counted_until_they_end() -> None:
     async with world_of(calls_in_flight=1) as world:
         stream = world.producer.PublishStream(metadata=ALICE)

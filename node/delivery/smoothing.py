@@ -104,15 +104,15 @@ class Smoothing:
 
     def __init__(self, catalog: Catalog) -> None:
         """`catalog` says what topics tolerate."""
-        self._catalog = catalog
+        self._tolerances_ms = catalog.tolerances_ms
         self._paces: dict[int, _Pace] = {}
         """Of queues whose topic tolerates something."""
 
     def visible_end(self, queue: ConsumeQueue, now_ms: int) -> Position:
         """The first entry that consumers may not see yet; as `ConsumeQueue.visible_end`."""
         seen = queue.visible_end(now_ms)
-        topic = self._catalog.find_topic_by_id(topic_of(queue.topic_queue))
-        tolerance_ms = 0 if topic is None else topic.dispatch_tolerance_ms
+        tolerances_ms = self._tolerances_ms
+        tolerance_ms = tolerances_ms and tolerances_ms.get(topic_of(queue.topic_queue))
         if not tolerance_ms:
             if self._paces:
                 self._paces.pop(queue.topic_queue, None)

@@ -207,10 +207,6 @@ class ConsumeQueue:
             self._sums[number] = chunk.sums
         return chunk
 
-    def used(self) -> None:
-        """Tell the budget that this queue is in use."""
-        self._mapped.used()
-
     def close_mappings(self) -> None:
         """Unmap all chunks; they are mapped again when they are needed."""
         self._mapped.close_all()
@@ -231,6 +227,7 @@ class ConsumeQueue:
         if tail is None or at + count > tail.entry_count_reserved:
             self._append_slowly(rows)
         else:
+            self._mapped.used()
             tail.store(rows)
             self._end = first + count
             if at + count == self._chunk_entries:

@@ -90,6 +90,8 @@ class ConsumeQueues:
         self._of_priorities: dict[TopicId, list[TopicQueue]] = {}
         """Topic -> its queues that may be of priorities, descending: those that had an entry once,
         and maybe others. Most topics have none."""
+        self.priority_changes = 0
+        """How often what `priority_queues_of` says became another."""
         for number in self._unopened:
             self._note_priority(number)
         self._changes = QueueChanges(set(self._unopened), {})
@@ -151,7 +153,6 @@ class ConsumeQueues:
         queue = self._queues.get(topic_queue)
         if queue is None:
             return self._open(topic_queue)
-        queue.used()
         return queue
 
     def _open(self, topic_queue: TopicQueue) -> ConsumeQueue:
@@ -180,6 +181,7 @@ class ConsumeQueues:
         known = self._of_priorities.get(topic_of(number), [])
         if is_priority_queue(number) and number not in known:
             self._of_priorities[topic_of(number)] = sorted([*known, number], reverse=True)
+            self.priority_changes += 1
 
     def priority_queues_of(self, topic_id: TopicId) -> list[TopicQueue]:
         """The queues of priorities that a topic has, the highest first.
@@ -291,7 +293,8 @@ class ConsumeQueues:
                 self._prepared.pop(number, None)
                 self._changes.changed.discard(number)
                 self._changes.full_ms.pop(number, None)
-        self._of_priorities.pop(topic_id, None)
+        if self._of_priorities.pop(topic_id, None) is not None:
+            self.priority_changes += 1
 
     def begin_checkpoint(self) -> list[Work]:
         """Capture what changed, as of now (`state`); see `ConsumeQueue.begin_checkpoint`."""

@@ -97,6 +97,7 @@ class MappedChunks:
                 self._read_ahead(number + 1)
         else:
             self._chunks[number] = chunk
+            self.used()
         return chunk
 
     def create(self, number: int) -> Chunk:

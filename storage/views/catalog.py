@@ -96,6 +96,10 @@ def dead_letter_topic_name(group: str) -> str:
     return f"{DEAD_LETTER_PREFIX}{group}"
 
 
+def _tolerances_of(topics: Iterable[Topic]) -> dict[int, int]:
+    return {one.topic_id: one.dispatch_tolerance_ms for one in topics if one.dispatch_tolerance_ms}
+
+
 class Catalog:
     """What exists, by number and by name. Lies in the checkpoint's manifest.
 
@@ -138,8 +142,11 @@ class Catalog:
         self._retentions_ms: dict[TopicId, int] = {
             one.topic_id: one.retention_ms for one in self._topics.values() if one.retention_ms
         }
+        self._tolerances_ms = _tolerances_of(self._topics.values())
         for config in subscriptions:
             self._store_subscription(Subscription.read(config))
+        self.change_count = 0
+        """Changes that were made since: what follows from the state may be kept until the next."""
         self.check()
 
     def check(self) -> None:
@@ -179,6 +186,10 @@ class Catalog:
             "retentions are not those of topics and their retries",
         )
         errors.invariant(
+            self._tolerances_ms == _tolerances_of(self._topics.values()),
+            "tolerances are not those of topics",
+        )
+        errors.invariant(
             self._topic_names == sorted(self._topic_by_name)
             and self._group_names == sorted(self._group_by_name)
             and self._internal_count == sum(one.internal for one in self._topics.values()),
@@ -199,6 +210,11 @@ class Catalog:
         A group's retries of a topic are retained as the topic is.
         """
         return self._retentions_ms
+
+    @property
+    def tolerances_ms(self) -> Mapping[int, int]:
+        """Topic id -> how late its messages may be shown, where that is more than nothing."""
+        return self._tolerances_ms
 
     @property
     def is_controlled(self) -> bool:
@@ -340,6 +356,7 @@ class Catalog:
             return False
         done = self._apply(change)
         if done:
+            self.change_count += 1
             self.control_revision = max(self.control_revision, change.control_revision)
         return done
 
@@ -407,6 +424,8 @@ class Catalog:
         ):
             return False
         self._topics[topic.topic_id] = self._topic_by_name[topic.name] = topic
+        self._tolerances_ms.pop(topic.topic_id, None)
+        self._tolerances_ms |= _tolerances_of([topic])
         if topic.retention_ms != (0 if old is None else old.retention_ms):
             self._note_retention(topic)
         return True
@@ -440,6 +459,7 @@ class Catalog:
         for topic_id in doomed:
             topic = self._topics.pop(topic_id)
             self._retentions_ms.pop(topic_id, None)
+            self._tolerances_ms.pop(topic_id, None)
             del self._topic_by_name[topic.name]
             _remove_name(self._topic_names, topic.name)
             self._internal_count -= topic.internal

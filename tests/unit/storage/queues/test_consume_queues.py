@@ -146,12 +146,12 @@ def test_open_when_folders_are_left_over() -> None:
     assert again.get(topic_queue(9, 0)).append(make_units(0, 5)) == 0
 
 
-def test_get_when_mappings_are_short_spares_the_queue_used_last() -> None:
+def test_read_when_mappings_are_short_spares_the_queue_used_last() -> None:
     disk = SimulatedDisk()
     queues = ConsumeQueues.open(disk, "queues", IDENTITY, [], chunk_entries=10, mapped_chunks_max=2)
     for number in (A, B):
         queues.get(number).append(make_units(0, 5))
-    queues.get(A)
+    queues.get(A).read(0, 1)
     queues.get(C).append(make_units(0, 5))
     disk.remove("queues/00000100/000000000000.cq")
     assert len(queues.get(A).read(0, 5)) == 5

@@ -9,7 +9,7 @@ the engine has what a follower has as well.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
@@ -22,7 +22,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import NO_EPOCH, TopicQueue
+from hourwheel.types import NO_EPOCH
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit, Replication
 from node.broker.job_runner import Background
@@ -64,6 +64,7 @@ from node.replica.mastership import Mastership
 from node.shard.recovery import Opened
 from node.telemetry import logs
 from node.telemetry.stats import EngineStats
+from storage.queues.touched import Touched, all_freed
 
 _HOUSEKEEPING_MS: Final = 1_000
 _ANSWERED_FIRST_MAX: Final = 4
@@ -131,7 +132,7 @@ class Engine:
         """Nothing new is accepted any more."""
         self.service: MasterService | None = None
         """Of the current mastership; None for a follower."""
-        self._timer = make_timer(self._loop, self.guarded(self._on_timer))
+        self._timer = make_timer(self._loop, self.guarded(self.turn))
         self.transactions = TransactionGate(lambda: self._master)
         self.group_commit = GroupCommit(
             self.shard,
@@ -156,7 +157,7 @@ class Engine:
             ),
             self.stats,
             failure,
-            wake=self.turn,
+            wake=lambda queues: self.turn(all_freed(queues)),
             pace=config.damage_pace,
         )
         self.damage.files.delay_log_bytes = opened.maintenance.delay_log_bytes
@@ -187,7 +188,7 @@ class Engine:
         """The lease is there, for the first time or again: polls may have missed something."""
         if self.service is not None:
             self.service.catalog_service.resume()
-            self.turn(self.service.receive_service.waited_queues())
+            self.turn(all_freed(self.service.receive_service.waited_queues()))
 
     def step_down(self, mastership: Mastership) -> None:
         """Close a mastership: all who wait are answered."""
@@ -270,14 +271,14 @@ class Engine:
         service = self.service
         return service if service is not None and service.may_act else None
 
-    def _on_applied(self, queues: set[TopicQueue], answered_count: int) -> None:
-        """Records were applied; these queues got entries, and callers will be answered.
+    def _on_applied(self, touched: Touched, answered_count: int) -> None:
+        """Records were applied; these queues were touched, and callers will be answered.
 
         Where there is nothing to deliver and few callers are answered, they go first: what else a
         turn does takes longer than their answers.
         """
-        if queues or answered_count > _ANSWERED_FIRST_MAX:
-            self._turn_on_applied(queues)
+        if touched.are_some or answered_count > _ANSWERED_FIRST_MAX:
+            self._turn_on_applied(touched)
         elif self._turn_soon is None:
             self._turn_soon = self._loop.call_soon(self._let_answers_leave)
 
@@ -287,16 +288,13 @@ class Engine:
 
     def _turn_on_answered(self) -> None:
         self._turn_soon = None
-        self._turn_on_applied(())
+        self._turn_on_applied(None)
 
-    def _turn_on_applied(self, queues: Iterable[TopicQueue]) -> None:
-        self.turn(queues)
+    def _turn_on_applied(self, touched: Touched | None) -> None:
+        self.turn(touched)
         self.background.start_if_due()
 
-    def _on_timer(self) -> None:
-        self.turn(())
-
-    def turn(self, touched: Iterable[TopicQueue]) -> None:
+    def turn(self, touched: Touched | None = None) -> None:
         """All that time and new records ask for, by one reading of the clock.
 
         Serve polls, end leases, dispatch what is due, set the next alarm. While this node may
@@ -307,7 +305,7 @@ class Engine:
             with self._turns:
                 self._is_turning = True
                 try:
-                    service.turn(touched, self.now_ms())
+                    service.turn(touched or all_freed(()), self.now_ms())
                 finally:
                     self._is_turning = False
                 self.rearm()

@@ -20,13 +20,13 @@ from typing import Final, Protocol
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import RecordBatch
-from hourwheel.types import TopicQueue
 from node.broker.disk_guard import DiskGuard
 from node.broker.small_calls import SmallCalls
 from node.replica.mastership import Mastership
 from node.shard.shard import Applied, Shard
 from node.telemetry.stats import EngineStats
 from storage.log.commit_log import LogWrite
+from storage.queues.touched import Touched, all_freed
 
 _APPLY_SLICE_MS: Final = 2.0
 """Apply takes so long at a time, and one batch more: what gets visible meanwhile waits for that."""
@@ -171,11 +171,11 @@ class GroupCommit:
         replication: Replication,
         *,
         now_ms: Callable[[], int],
-        on_applied: Callable[[set[TopicQueue], int], None],
+        on_applied: Callable[[Touched, int], None],
     ) -> None:
         """`on_applied` is called after each slice of apply.
 
-        It gets the queues that got entries, and how many callers at most are answered now.
+        It gets the queues that were touched, and how many callers at most are answered now.
         """
         self._shard, self._guard, self._stats = shard, guard, stats
         self._replication = replication
@@ -306,7 +306,8 @@ class GroupCommit:
             self._guard.on_disk_full(self._now_ms())
             self._replication.on_abandoned(self._shard.abandon_write(write), error)
             await asyncio.sleep(_FULL_DISK_PAUSE_S)
-            self._on_applied(set(), 0)  # what was to be dispatched is to be dispatched again
+            # What was to be dispatched is to be dispatched again.
+            self._on_applied(all_freed(()), 0)
             return
         self._shard.finish_write(write)
         duration_s = time.perf_counter() - begun_s
@@ -359,8 +360,7 @@ class GroupCommit:
         if self._calls is not None:
             self._calls.on_answered()
             answered_count += self._calls.taken_count
-        touched, self._shard.applier.touched = self._shard.applier.touched, set()
-        self._on_applied(touched, answered_count)
+        self._on_applied(self._shard.applier.take_touched(), answered_count)
 
 
 def _report_error(task: "asyncio.Task[None]", on_error: Callable[[HourwheelError], None]) -> None:

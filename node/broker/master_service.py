@@ -9,7 +9,7 @@ leaves. While it has none, it refuses calls, and polls go on waiting.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Generic, Protocol, TypeVar, cast
 
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import TopicQueue
 from node.broker.damage_desk import DamageDesk
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
@@ -46,6 +45,7 @@ from node.contracts.ending import Ending
 from node.repair.damage_control import DamageControl
 from node.replica.mastership import OUTCOME_UNKNOWN, Mastership, Proposer
 from node.telemetry.stats import EngineStats
+from storage.queues.touched import Touched
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ class MasterService:
 
     # -- turns ------------------------------------------------------------------------------------
 
-    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> None:
+    def turn(self, touched: Touched, now_ms: int) -> None:
         """All that time and new records ask for: see `Engine.turn`."""
         mastership, shard = self.mastership, self._shard
         is_appended = self.receive_service.turn(touched, now_ms)

@@ -7,7 +7,7 @@ no waiter.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,13 +19,14 @@ from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch
 from node.consumers.group_limits import GroupLimits
 from node.consumers.housekeeping import Housekeeping
-from node.consumers.waiters import Interest, Waiter, Waiters
+from node.consumers.waiters import Interest, Look, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.ending import Attempt
 from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.message_lease import Lease, PollMark
 from node.delivery.receiver import Delivery, ReceiveLimits
 from storage.queues.ack_state import WINDOW_POSITIONS
+from storage.queues.touched import Touched
 from storage.views.unit import FEW_UNITS, release_ms, rows_of
 
 _CALL_FILTER_WORK: Final = 4_096
@@ -155,7 +156,7 @@ class Polls:
         self._receiver, self._views = serving.mastership.receiver, serving.mastership.shard.views
         self._rearm, self._stats = serving.rearm, serving.stats
         self._housekeeping, self._soon, self._on_damage = housekeeping, soon, on_damage
-        self._waiters = Waiters(self._serve, self._postpone, self._find_gate_ms)
+        self._waiters = Waiters(self._serve, self._postpone, self._look)
         self._limits = GroupLimits(
             self._receiver.leases,
             self._views.catalog.find_group_by_id,
@@ -451,24 +452,25 @@ class Polls:
 
     # -- all of them ------------------------------------------------------------------------------
 
-    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> None:
-        """Serve waiters of what has become visible up to `now_ms`, and of these queues."""
+    def turn(self, touched: Touched, now_ms: int) -> None:
+        """Serve waiters of what has become visible up to `now_ms`, and in these queues."""
         self._receiver.work = 0
-        due = self._receiver.ordered.take_due(now_ms)
-        touched = [*touched, *due]
-        for number in filter(is_priority_queue, touched):  # it may be new to those who wait
-            self._waiters.watch_also(number, topic_queue(topic_of(number), 0), now_ms)
-        self._waiters.turn(touched, now_ms)
+        grown, freed = touched
+        freed.update(self._receiver.ordered.take_due(now_ms))
+        for number in filter(is_priority_queue, grown):
+            if self._waiters.watch_also(number, topic_queue(topic_of(number), 0), now_ms):
+                freed.add(number)
+        self._waiters.turn(freed, now_ms, grown)
         for group_id in self._limits.take_ready(now_ms):
             for interest in self._limits.granted(group_id):
                 if not self._postpone(interest):
                     self._waiters.wake_interest(interest, now_ms)
 
-    def _find_gate_ms(self, number: TopicQueue, now_ms: int) -> int | None:
-        """When the first entry opens that is not visible at `now_ms` (see `Gates`)."""
+    def _look(self, number: TopicQueue, now_ms: int) -> Look:
+        """How far a queue is visible (see `Gates`)."""
         if self._views.catalog.find_topic_by_id(topic_of(number)) is None:
-            return None  # deleted while polls waited
-        return self._receiver.find_gate_ms(number, now_ms)
+            return Look(0, None)  # deleted while polls waited
+        return Look(*self._receiver.look(number, now_ms))
 
     def next_wakeup_ms(self) -> int | None:
         """When entries become visible in a queue with waiters, or come again, or are let go."""

@@ -5,7 +5,6 @@ Each call, and each callback, is a turn: it reads the clock here, once, and hand
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from node.contracts.answer_budget import AnswerBudget
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.expiry_sweep import ExpirySweep
 from node.delivery.receiver import Delivery
+from storage.queues.touched import Touched
 from storage.views.catalog_items import Subscription
 from storage.views.unit import FEW_UNITS, copied, rows_of
 
@@ -199,8 +199,8 @@ class ReceiveService:
 
     # -- turns ------------------------------------------------------------------------------------
 
-    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> bool:
-        """Take a turn at `now_ms`. `touched`: queues that got entries.
+    def turn(self, touched: Touched, now_ms: int) -> bool:
+        """Take a turn at `now_ms`, behind records that touched these queues.
 
         Serves the polls that wait, gives back what ended leases still hold, looks for what has
         expired, and resolves that and filtered ranges. Returns whether anything was appended.

@@ -6,9 +6,9 @@ Everything here is part of a turn of the engine, and has its one reading of the 
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
@@ -17,6 +17,16 @@ from hourwheel.types import GroupId, TopicId, TopicQueue
 from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
+
+
+class Look(NamedTuple):
+    """How far consumers may see a queue, by one reading of the clock."""
+
+    visible_end: int
+    """Behind the last entry that they may see."""
+    gate_ms: int | None
+    """When the first entry opens that is not visible; not later than this reading where it was not
+    looked through all that is visible, and None where nothing more stands in the queue."""
 
 
 class Gates:
@@ -28,18 +38,15 @@ class Gates:
     It is noted by the same reading of the clock that served them, and goes away only by `open`.
 
     Invariants: waiters of a watched queue were served every entry that opens before
-    `_opens_ms[queue]`, or all there is where that is missing; `_heap` has an item for each
-    instant in `_opens_ms`, and stale ones.
+    `_opens_ms[queue]`, or all there is where that is missing, and every one below `_ends[queue]`;
+    `_heap` has an item for each instant in `_opens_ms`, and stale ones.
     """
 
-    def __init__(self, find_gate_ms: Callable[[TopicQueue, int], int | None]) -> None:
-        """`find_gate_ms(queue, now_ms)`: when the first entry opens that is not visible at now_ms.
-
-        Not later than `now_ms` where it has not looked through all that is visible; None where
-        nothing more stands in the queue.
-        """
-        self._find_gate_ms = find_gate_ms
-        self._watched: set[TopicQueue] = set()
+    def __init__(self, look: Callable[[TopicQueue, int], Look]) -> None:
+        """`look(queue, now_ms)`: how far a queue is visible."""
+        self._look = look
+        self._ends: dict[TopicQueue, int] = {}
+        """Watched queue -> how far it was visible."""
         self._opens_ms: dict[TopicQueue, int] = {}
         self._heap: list[tuple[int, TopicQueue]] = []
 
@@ -48,29 +55,36 @@ class Gates:
 
         Where it has other waiters, what those were not served yet stays noted.
         """
-        if queue not in self._watched:
-            self._watched.add(queue)
+        if queue not in self._ends:
             self._note(queue, now_ms)
 
     def unwatch(self, queue: TopicQueue) -> None:
         """The queue has no waiters any more."""
-        self._watched.discard(queue)
+        self._ends.pop(queue, None)
         self._opens_ms.pop(queue, None)
 
     def _note(self, queue: TopicQueue, now_ms: int) -> None:
-        gate_ms = self._find_gate_ms(queue, now_ms)
+        self._ends[queue], gate_ms = self._look(queue, now_ms)
         if gate_ms is None:
             self._opens_ms.pop(queue, None)
         elif gate_ms != self._opens_ms.get(queue):
             self._opens_ms[queue] = gate_ms
             heapq.heappush(self._heap, (gate_ms, queue))
 
-    def open(self, touched: Iterable[TopicQueue], now_ms: int) -> set[TopicQueue]:
+    def open(
+        self, touched: Iterable[TopicQueue], now_ms: int, grown: Iterable[TopicQueue] = ()
+    ) -> set[TopicQueue]:
         """The queues whose waiters to serve at `now_ms`: touched, or with entries that opened.
 
-        The same instant sets the next alarm of each.
+        The same instant sets the next alarm of each, and of those that have grown by entries that
+        open later.
         """
-        opened = self._watched.intersection(touched)
+        opened = self._ends.keys() & touched
+        for queue in self._ends.keys() & grown:
+            end = self._ends[queue]
+            self._note(queue, now_ms)
+            if self._ends[queue] != end:
+                opened.add(queue)
         while (next_ms := self.next_ms()) is not None and next_ms <= now_ms:
             queue = heapq.heappop(self._heap)[1]
             del self._opens_ms[queue]
@@ -90,7 +104,7 @@ class Gates:
 
     def clear(self) -> None:
         """Watch no queue."""
-        self._watched.clear()
+        self._ends.clear()
         self._opens_ms.clear()
         self._heap.clear()
 
@@ -129,37 +143,43 @@ class Waiter:
 
 
 Serve = Callable[[Interest, Waiter, int], Delivery | None]
+SERVED_MAX: Final = 4_096
+"""So many interests without waiters stay; about a kilobyte each."""
 
 
 class Waiters:
     """All long polls, first come first served for each interest.
 
-    Invariants: `_interests_of[q]` are the interests with waiters that a message in queue q serves;
-    its queues are those that the gates watch.
+    Who was served mostly comes back soon: so an interest without waiters stays for a while, until
+    there is something for it and still nobody waits.
+
+    Invariants: `_interests_of[q]` are the interests in `_waiting` that a message in queue q serves;
+    its queues are those that the gates watch. Those without waiters are in `_served`.
     """
 
     def __init__(
         self,
         serve: Serve,
         postpone: Callable[[Interest], bool],
-        find_gate_ms: Callable[[TopicQueue, int], int | None],
+        look: Callable[[TopicQueue, int], Look],
     ) -> None:
         """`serve` leases messages for a waiter, if any are visible, or raises SubscriptionMismatch.
 
         `postpone` is called before each interest that a turn wakes, and between calls with filters
-        of their own: whether the rest has a later turn, by `wake_interest`. `find_gate_ms`: see
-        `Gates`.
+        of their own: whether the rest has a later turn, by `wake_interest`. `look`: see `Gates`.
         """
         self._serve, self._postpone = serve, postpone
-        self._gates = Gates(find_gate_ms)
+        self._gates = Gates(look)
         self._waiting: dict[Interest, deque[Waiter]] = {}
         self._left: dict[Interest, int] = {}
         """How many, from the first on, are still to be served since they were woken last."""
-        self._queues: dict[Interest, list[TopicQueue]] = {}
+        self._queues: dict[Interest, Sequence[TopicQueue]] = {}
         self._interests_of: dict[TopicQueue, set[Interest]] = {}
+        self._served: dict[Interest, None] = {}
+        """Those without waiters, the ones that were served last at the end."""
 
     def add(
-        self, interest: Interest, queues: list[TopicQueue], waiter: Waiter, now_ms: int
+        self, interest: Interest, queues: Sequence[TopicQueue], waiter: Waiter, now_ms: int
     ) -> None:
         """Wait, from the turn on in which `serve` had nothing at `now_ms`.
 
@@ -168,6 +188,9 @@ class Waiters:
         """
         if waiter.keeps_its_place:
             self._left.pop(interest, None)
+        if interest in self._served and self._queues[interest] != queues:
+            self._forget(interest)
+        self._served.pop(interest, None)
         if interest not in self._waiting:
             self._waiting[interest] = deque()
             self._queues[interest] = queues
@@ -176,45 +199,58 @@ class Waiters:
                 self._gates.watch(queue, now_ms)
         self._waiting[interest].append(waiter)
 
-    def watch_also(self, queue: TopicQueue, beside: TopicQueue, now_ms: int) -> None:
-        """Whoever waits for the queue `beside` waits for this one as well, from now on."""
+    def watch_also(self, queue: TopicQueue, beside: TopicQueue, now_ms: int) -> bool:
+        """Whoever waits for the queue `beside` waits for this one as well, from now on.
+
+        Returns whether it is new to anyone, who was served nothing of it then.
+        """
+        is_new = False
         for interest in self._interests_of.get(beside, ()):
             if queue not in self._queues[interest]:
+                is_new = True
                 self._queues[interest] = [*self._queues[interest], queue]
                 self._interests_of.setdefault(queue, set()).add(interest)
                 self._gates.watch(queue, now_ms)
+        return is_new
 
     def discard(self, interest: Interest, waiter: Waiter) -> None:
         """Wait no longer."""
         waiting = self._waiting.get(interest)
         if waiting is not None and waiter in waiting:
             waiting.remove(waiter)
-            self._forget_if_none(interest)
+            if not waiting:
+                self._forget(interest)
 
-    def _forget_if_none(self, interest: Interest) -> None:
-        if not self._waiting[interest]:
-            del self._waiting[interest]
-            self._left.pop(interest, None)
-            for queue in self._queues.pop(interest):
-                interests = self._interests_of[queue]
-                interests.discard(interest)
-                if not interests:
-                    del self._interests_of[queue]
-                    self._gates.unwatch(queue)
+    def _forget(self, interest: Interest) -> None:
+        del self._waiting[interest]
+        self._served.pop(interest, None)
+        self._left.pop(interest, None)
+        for queue in self._queues.pop(interest):
+            interests = self._interests_of[queue]
+            interests.discard(interest)
+            if not interests:
+                del self._interests_of[queue]
+                self._gates.unwatch(queue)
 
     def waited_queues(self) -> list[TopicQueue]:
         """Queues with waiters."""
-        return list(self._interests_of)
+        return [queue for queue, each in self._interests_of.items() if each - self._served.keys()]
 
-    def turn(self, touched: Iterable[TopicQueue], now_ms: int) -> None:
+    def turn(
+        self, touched: Iterable[TopicQueue], now_ms: int, grown: Iterable[TopicQueue] = ()
+    ) -> None:
         """Entries have become visible up to `now_ms`, and these queues were touched: serve.
 
-        The only place that does: one instant serves the waiters and sets the next alarm.
+        The only place that does: one instant serves the waiters and sets the next alarm. Of `grown`
+        queues it serves those where more is visible now.
         """
         interests: set[Interest] = set()
-        for queue in self._gates.open(touched, now_ms):
+        for queue in self._gates.open(touched, now_ms, grown):
             interests |= self._interests_of[queue]
         for interest in interests:
+            if interest in self._served:
+                self._forget(interest)
+                continue
             self._left.pop(interest, None)
             if not self._postpone(interest):
                 self._serve_all(interest, len(self._waiting[interest]), now_ms)
@@ -224,12 +260,12 @@ class Waiters:
         return self._gates.next_ms()
 
     def is_waiting(self, interest: Interest) -> bool:
-        """Whether an interest has waiters."""
-        return interest in self._waiting
+        """Whether an interest has waiters, maybe one that is being served."""
+        return interest in self._waiting and interest not in self._served
 
     def wake_interest(self, interest: Interest, now_ms: int) -> None:
         """There may be more for this interest, or some of its waiters were not served yet."""
-        if interest in self._waiting:
+        if self.is_waiting(interest):
             count = self._left.pop(interest, len(self._waiting[interest]))
             self._serve_all(interest, count, now_ms)
 
@@ -271,7 +307,10 @@ class Waiters:
         waiting.extend(served)
         if count:
             self._left[interest] = count
-        self._forget_if_none(interest)
+        if not waiting:
+            self._served[interest] = None
+            if len(self._served) > SERVED_MAX:
+                self._forget(next(iter(self._served)))
 
     def refuse(
         self, interest: Interest, find_error: Callable[[Waiter], HourwheelError | None]
@@ -293,6 +332,7 @@ class Waiters:
                 else:
                     waiter.future.set_exception(error)
         self._waiting.clear()
+        self._served.clear()
         self._left.clear()
         self._queues.clear()
         self._interests_of.clear()

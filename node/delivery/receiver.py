@@ -1,7 +1,6 @@
 """The receiver: leases the next messages of a group's queues, up to the release gate."""
 
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,16 +11,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.types import (
-    NO_EPOCH,
-    Epoch,
-    GroupId,
-    TopicId,
-    TopicQueue,
-    queue_of,
-    topic_of,
-    topic_queue,
-)
+from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicId, TopicQueue, topic_of
 from node.delivery.cuts import blob_bytes, cut, good_run
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
 from node.delivery.expiry import Expired, without
@@ -30,6 +20,7 @@ from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
 from node.delivery.message_lease import Lease, runs_of
 from node.delivery.ordered import LookAhead, OrderedQueues
+from node.delivery.reading_order import ReadingOrder
 from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
@@ -85,7 +76,7 @@ class Receiver:
         """Read from `views` and `bodies`. `epoch`: in which the leases are given."""
         self._views, self._bodies, self.epoch = views, bodies, epoch
         self.leases = Leases()
-        self._smoothing = Smoothing(views.catalog)
+        self._order, self._smoothing = ReadingOrder(views), Smoothing(views.catalog)
         self.filtered_ranges = FilteredRanges()
         self.ordered = OrderedQueues(views, self.leases, self.filtered_ranges, self._smoothing)
         self.expired = Expired(views, self.leases, self.filtered_ranges)
@@ -120,55 +111,31 @@ class Receiver:
 
     def queues_of(self, group_id: GroupId, topic_id: TopicId) -> list[TopicQueue]:
         """The queues that a group's Receive of a topic reads."""
-        levels = self._levels(group_id, topic_id)
-        return levels[0] if len(levels) == 1 else list(chain.from_iterable(levels))
-
-    def _levels(self, group_id: GroupId, topic_id: TopicId) -> list[list[TopicQueue]]:
-        """The same for each priority, the highest first; in each, the retries first."""
-        catalog = self._views.catalog
-        subscription = catalog.find_subscription(group_id, topic_id)
-        topic = catalog.find_topic_by_id(topic_id)
-        if subscription is None or topic is None:
-            return []
-        own = [topic_queue(topic_id, queue) for queue in range(topic.queue_count)]
-        own.insert(0, topic_queue(subscription.retry_topic_id, 0))
-        retries = self._views.queues.priority_queues_of(subscription.retry_topic_id)
-        others = self._views.priority_queues_of(topic)
-        if not retries and not others:
-            return [own]
-        levels: dict[int, list[TopicQueue]] = {}
-        for number in (*retries, *others):
-            levels.setdefault(queue_of(number), []).append(number)
-        return [*(levels[one] for one in sorted(levels, reverse=True)), own]
+        return self._order.find(group_id, topic_id).queues
 
     def has_undelivered(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> bool:
         """Whether anything is visible that was not delivered: else `receive` has nothing."""
-        queues, next_position = self._views.queues, self.leases.next_position
-        if self._is_ordered(group_id):
-            numbers = self.queues_of(group_id, topic_id)
-            return any(self.ordered.may_have(GroupQueue(group_id, one), now_ms) for one in numbers)
-        return any(
-            next_position(GroupQueue(group_id, number))
-            < self._smoothing.visible_end(queues.get(number), now_ms)
-            for number in self.queues_of(group_id, topic_id)
-        )
+        get, next_position = self._views.queues.get, self.leases.next_position
+        visible_end, reading = self._smoothing.visible_end, self._order.find(group_id, topic_id)
+        if reading.is_ordered:
+            return any(self.ordered.may_have(one, now_ms) for one in reading.group_queues)
+        for one in reading.group_queues:
+            if next_position(one) < visible_end(get(one.topic_queue), now_ms):
+                return True
+        return False
 
     def visible_end(self, number: TopicQueue, now_ms: int) -> int:
         """Behind the last entry of a queue that consumers may see."""
         return int(self._smoothing.visible_end(self._views.queues.get(number), now_ms))
 
-    def find_gate_ms(self, number: TopicQueue, now_ms: int) -> int | None:
-        """When the first entry of a queue opens that is not visible at `now_ms`, or None.
+    def look(self, number: TopicQueue, now_ms: int) -> tuple[int, int | None]:
+        """(visible end of a queue, when the first entry opens that is not visible yet, or None).
 
         Not later than `now_ms` where it was not looked through all that is visible.
         """
         queue = self._views.queues.get(number)
-        self._smoothing.visible_end(queue, now_ms)
-        return self._smoothing.next_gate_ms(queue, now_ms)
-
-    def _is_ordered(self, group_id: GroupId) -> bool:
-        group = self._views.catalog.find_group_by_id(group_id)
-        return group is not None and group.is_ordered
+        visible_end = self._smoothing.visible_end(queue, now_ms)
+        return visible_end, self._smoothing.next_gate_ms(queue, now_ms)
 
     def _scan_filter(
         self, group_id: GroupId, topic_id: TopicId, call_filter: CallFilter | None
@@ -208,15 +175,15 @@ class Receiver:
         """
         scan_filter = self._scan_filter(group_id, topic_id, call_filter)
         scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
-        self.is_unfinished, is_ordered = False, self._is_ordered(group_id)
-        for queues in self._levels(group_id, topic_id):
+        self.is_unfinished, reading = False, self._order.find(group_id, topic_id)
+        for queues in reading.levels:
             place = GroupQueue(group_id, queues[0])
             turn = self._turns.get(place, 0)
             for step in range(len(queues)):
                 number = queues[(turn + step) % len(queues)]
                 group_queue, left = GroupQueue(group_id, number), scanner.work
                 wanted = scan_filter if topic_of(number) == topic_id else None
-                if is_ordered:
+                if reading.is_ordered:
                     others = queues[1:] if number == queues[0] else queues[:1]
                     delivery = self._receive_in_order(group_queue, others, wanted, scanner, limits)
                 elif wanted is None:
@@ -560,12 +527,13 @@ class Receiver:
 
     def is_blocked(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> list[GroupQueue]:
         """The group's queues of a topic that have more, but only behind a full window."""
-        if self._is_ordered(group_id):
+        reading = self._order.find(group_id, topic_id)
+        if reading.is_ordered:
             return []  # its window is bounded by what is unfinished, and not by a floor
         is_filtered = self._scan_filter(group_id, topic_id, None) is not None
         found = []
-        for number in self.queues_of(group_id, topic_id):
-            group_queue = GroupQueue(group_id, number)
+        for group_queue in reading.group_queues:
+            number = group_queue.topic_queue
             queue = self._views.queues.get(number)
             window = self._views.acks.get(*group_queue)
             bounds = queue.start_position, self._smoothing.visible_end(queue, now_ms)

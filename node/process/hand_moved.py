@@ -80,7 +80,7 @@ class HandMovedNode:
             HourwheelError: why the node cannot go on.
         """
         for _ in range(_TURNS_MAX):
-            self._engine.turn(())
+            self._engine.turn()
             await self._engine.group_commit.drain()
             for _ in range(_LOOP_ROUNDS):
                 await asyncio.sleep(0)

@@ -7,6 +7,7 @@ No clock, no Raft state, no configuration: what apply needs is in the log.
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -43,7 +44,9 @@ from node.shard.resolve_pieces import (
 )
 from node.shard.transaction_apply import Prepare, apply_prepare, apply_steps
 from node.shard.views import EXPIRY_LEVEL, Views, check_feature_level
-from storage.queues.ack_state import IN_PLACE
+from storage.queues.ack_state import IN_PLACE, WINDOW_POSITIONS, AckWindow
+from storage.queues.consume_queue import ConsumeQueue
+from storage.queues.touched import Touched
 from storage.views.catalog_items import Subscription
 from storage.views.moved import AT_ONCE_MS
 from storage.views.sequence_index import SlotState
@@ -62,14 +65,13 @@ ApplyResult: TypeAlias = PublishResults | NDArray[Any] | list[int] | Prepare | i
 class Applier:
     """Applies batches to views, one by one.
 
-    `touched` collects the queues that got entries, or of which some group may now be given more
-    because its window has moved on; the shell wakes their readers and clears it.
+    It collects the queues that were touched; the shell takes them and wakes their readers.
     """
 
     def __init__(self, views: Views) -> None:
         """Apply to `views`, from its applied offset on."""
         self.views = views
-        self.touched: set[TopicQueue] = set()
+        self._touched = Touched(set(), set())
         self.make_room: Callable[[], bool] | None = None
         """Asked where a view finds no room: gives up what was kept back; whether there was any."""
         self._begun: tuple[ApplyResult] | None = None
@@ -170,6 +172,11 @@ class Applier:
         alive = self.views.catalog.find_topic_by_id
         self.views.expiring_topics.update(one for one in topics if alive(one) is not None)
 
+    def take_touched(self) -> Touched:
+        """The queues that were touched since they were taken last."""
+        found, self._touched = self._touched, Touched(set(), set())
+        return found
+
     def _mark_cancelled(self, sequences: NDArray[np.uint64]) -> None:
         """Cancel pending messages, whose sequences ascend."""
         views = self.views
@@ -180,21 +187,17 @@ class Applier:
 
     def _append(self, topic_queue: TopicQueue, units: Units) -> None:
         """Append to a queue; where there is no room, later and in this order."""
-        if not self._waiting:
-            try:
-                self._with_room(partial(self.views.queues.get(topic_queue).append, units))
-            except errors.DiskFull:
-                self._waiting.append((topic_queue, units))
-        else:
-            self._waiting.append((topic_queue, units))
-        self.touched.add(topic_queue)
+        self._waiting.append((topic_queue, units))
+        if len(self._waiting) == 1:
+            with suppress(errors.DiskFull):
+                self._append_waiting()
 
     def _append_waiting(self) -> None:
         while self._waiting:
             topic_queue, units = self._waiting[0]
             self._with_room(partial(self.views.queues.get(topic_queue).append, units))
             self._waiting.popleft()
-            self.touched.add(topic_queue)
+            self._touched.grown.add(topic_queue)
 
     def _with_room(self, append: Callable[[], object]) -> None:
         """Call what changes nothing where it finds no room; make room, and call it again, once."""
@@ -367,17 +370,14 @@ class Applier:
         if end <= first:
             return 0
         if outcome in IN_PLACE:
-            self.touched.add(topic_queue)
+            self._touched.freed.add(topic_queue)
             if outcome == Outcome.HELD:
                 return window.hold(first, end, retry_due_ms)
             return window.free(first, end)
         floor = window.first_unresolved(queue.start_position)
         failure_counts = failure_counts_of(window, first, end) if outcome in LETTERS else {}
         ranges = window.resolve(first, end - first)
-        if ranges and (
-            window.changes is not None or window.first_unresolved(queue.start_position) > floor
-        ):
-            self.touched.add(topic_queue)
+        self._note_finished(queue, window, floor)
         if outcome in AGAIN:
             again.kind = kind
             again.ranges += ranges
@@ -407,9 +407,16 @@ class Applier:
         lows, highs = first[np.append(0, cuts)], end[np.append(cuts - 1, -1)]
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
             window.resolve(low, high - low)
-        if window.changes is not None or window.first_unresolved(start) > floor:
-            self.touched.add(topic_queue)
+        self._note_finished(queue, window, floor)
         return counts
+
+    def _note_finished(self, queue: ConsumeQueue, window: AckWindow, floor: int) -> None:
+        """Positions are finished. No window is full (`Leases`) that ended so near its `floor`."""
+        may_be_full = queue.end_position > floor + WINDOW_POSITIONS // 2
+        if window.changes is not None or (
+            may_be_full and window.first_unresolved(queue.start_position) > floor
+        ):
+            self._touched.freed.add(queue.topic_queue)
 
     def _give_back(self, again: Again) -> None:
         """Retry or bury what rows of one kind resolved: a filter's messages are a row each."""
@@ -534,7 +541,7 @@ class Applier:
             position = queue.trim_position_for(retain_from.of(topic_queue))
             if position > queue.start_position:
                 queue.trim_to(position)
-                self.touched.add(queue.topic_queue)
+                self._touched.freed.add(queue.topic_queue)
                 self._raise_floors(queue.topic_queue, position)
 
     def _raise_floors(self, topic_queue: TopicQueue, position: int) -> None:

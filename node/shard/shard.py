@@ -193,7 +193,7 @@ class Shard:
                 raw = b"".join((batch.head, batch.payload))
                 self._unapplied.append(RecordBatch(raw, batch.header))
             yield batch.header.offset
-        self.applier.touched.clear()
+        self.applier.take_touched()
 
     def check(self) -> None:
         """Assert the shard's invariants, those of its views included. Reads much: for tests."""

@@ -96,7 +96,7 @@ def dead_letter_topic_name(group: str) -> str:
     return f"{DEAD_LETTER_PREFIX}{group}"
 
 
-def _tolerances_of(topics: Iterable[Topic]) -> dict[int, int]:
+def _tolerances_of(topics: Iterable[Topic]) -> dict[TopicId, int]:
     return {one.topic_id: one.dispatch_tolerance_ms for one in topics if one.dispatch_tolerance_ms}
 
 
@@ -142,7 +142,8 @@ class Catalog:
         self._retentions_ms: dict[TopicId, int] = {
             one.topic_id: one.retention_ms for one in self._topics.values() if one.retention_ms
         }
-        self._tolerances_ms = _tolerances_of(self._topics.values())
+        self.tolerances_ms = _tolerances_of(self._topics.values())
+        """Topic id -> how late its messages may be shown, where that is more than nothing."""
         for config in subscriptions:
             self._store_subscription(Subscription.read(config))
         self.change_count = 0
@@ -186,7 +187,7 @@ class Catalog:
             "retentions are not those of topics and their retries",
         )
         errors.invariant(
-            self._tolerances_ms == _tolerances_of(self._topics.values()),
+            self.tolerances_ms == _tolerances_of(self._topics.values()),
             "tolerances are not those of topics",
         )
         errors.invariant(
@@ -210,11 +211,6 @@ class Catalog:
         A group's retries of a topic are retained as the topic is.
         """
         return self._retentions_ms
-
-    @property
-    def tolerances_ms(self) -> Mapping[int, int]:
-        """Topic id -> how late its messages may be shown, where that is more than nothing."""
-        return self._tolerances_ms
 
     @property
     def is_controlled(self) -> bool:
@@ -424,8 +420,8 @@ class Catalog:
         ):
             return False
         self._topics[topic.topic_id] = self._topic_by_name[topic.name] = topic
-        self._tolerances_ms.pop(topic.topic_id, None)
-        self._tolerances_ms |= _tolerances_of([topic])
+        self.tolerances_ms.pop(topic.topic_id, None)
+        self.tolerances_ms |= _tolerances_of([topic])
         if topic.retention_ms != (0 if old is None else old.retention_ms):
             self._note_retention(topic)
         return True
@@ -459,7 +455,7 @@ class Catalog:
         for topic_id in doomed:
             topic = self._topics.pop(topic_id)
             self._retentions_ms.pop(topic_id, None)
-            self._tolerances_ms.pop(topic_id, None)
+            self.tolerances_ms.pop(topic_id, None)
             del self._topic_by_name[topic.name]
             _remove_name(self._topic_names, topic.name)
             self._internal_count -= topic.internal

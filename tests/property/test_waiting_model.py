@@ -70,7 +70,7 @@ class WaitingMachine(RuleBasedStateMachine):
         for name in ("consumers.polls", "delivery.filter_scan"):
             self.stack.enter_context(mock.patch(f"node.{name}.SLICE_WORK", slice_work))
         self.stack.enter_context(mock.patch("storage.queues.consume_queue._SCAN_ENTRIES_MAX", scan))
-        for name in ("consumers.polls", "delivery.leases", "delivery.receiver"):
+        for name in ("consumers.polls", "delivery.leases", "delivery.receiver", "shard.apply"):
             self.stack.enter_context(mock.patch(f"node.{name}.WINDOW_POSITIONS", window))
         self.stepped = self.stack.enter_context(
             SteppedEngine(moves, answer_bytes, ANSWER_BYTES_MIN)

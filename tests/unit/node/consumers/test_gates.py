@@ -1,6 +1,6 @@
 """Alarms of queues that somebody waits for: by what those who wait were asked for last."""
 
-from node.consumers.waiters import Gates
+from node.consumers.waiters import Gates, Look
 
 
 class Queues:
@@ -10,16 +10,16 @@ class Queues:
         self.opens_ms = {int(name[1:]): times for name, times in opens_ms.items()}
         self.looks_max: int | None = None
         """So many entries are looked at in one call."""
-        self.gates = Gates(self.find_gate_ms)
+        self.gates = Gates(self.look)
         self._visible: dict[int, int] = {}
 
-    def find_gate_ms(self, queue: int, now_ms: int) -> int | None:
+    def look(self, queue: int, now_ms: int) -> Look:
         times = self.opens_ms.get(queue, [])
         at, looks = self._visible.get(queue, 0), 0
         while at < len(times) and times[at] <= now_ms and looks != self.looks_max:
             at, looks = at + 1, looks + 1
         self._visible[queue] = at
-        return times[at] if at < len(times) else None
+        return Look(at, times[at] if at < len(times) else None)
 
 
 def test_queue_opens_when_its_first_entry_does() -> None:
@@ -37,7 +37,7 @@ def test_alarm_stays_when_another_moves_the_visible_end() -> None:
     """Another group's Receive looks at the queue between two turns."""
     queues = Queues(q1=[50], q2=[])
     queues.gates.watch(1, 40)
-    assert queues.find_gate_ms(1, 55) is None, "it is visible now, to whoever asks"
+    assert queues.look(1, 55) == Look(1, None), "it is visible now, to whoever asks"
     assert queues.gates.open({2}, 56) == {1}
     assert queues.gates.next_ms() is None
 
@@ -82,3 +82,24 @@ def test_nothing_opens_that_nobody_watches_any_more() -> None:
     queues.gates.clear()
     assert queues.gates.next_ms() is None
     assert queues.gates.open({1, 2}, 99) == set()
+
+
+def test_queue_that_has_grown_opens_only_when_more_is_visible() -> None:
+    queues = Queues(q1=[])
+    queues.gates.watch(1, 40)
+    queues.opens_ms[1] = [45]
+    assert queues.gates.open((), 42, grown={1, 2}) == set()
+    assert queues.gates.next_ms() == 45
+    queues.opens_ms[1] = [45, 46]
+    assert queues.gates.open((), 45, grown={1}) == {1}
+    queues.opens_ms[1] = [45, 46, 46]
+    assert queues.gates.open((), 46, grown={1}) == {1}
+    assert queues.gates.next_ms() is None
+
+
+def test_queue_that_has_grown_opens_for_those_who_were_served_before_another_looked() -> None:
+    queues = Queues(q1=[])
+    queues.gates.watch(1, 40)
+    queues.opens_ms[1] = [40]
+    assert queues.look(1, 41) == Look(1, None), "it is visible now, to whoever asks"
+    assert queues.gates.open((), 42, grown={1}) == {1}

@@ -15,6 +15,7 @@ from node.delivery.message_lease import Part
 from node.delivery.resolve_rows import dead_rows
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
+from storage.queues.touched import all_freed
 from tests.support.engine_world import EngineWorld, let_others_run
 from tests.support.eventually import until
 
@@ -82,9 +83,9 @@ async def test_master_that_may_not_append_just_now_passes_over_later(tmp_path: P
         await world.publish_tagged("x", "x")
         world.advance(AGE_MS_MAX)
         world.monotonic_ms = float("inf")  # no lease lasts for so long
-        world.service.receive_service.turn({HELD.topic_queue}, world.now_ms)
+        world.service.receive_service.turn(all_freed({HELD.topic_queue}), world.now_ms)
         world.now_ms += AGE_MS_MAX
-        world.service.receive_service.turn({HELD.topic_queue}, world.now_ms)
+        world.service.receive_service.turn(all_freed({HELD.topic_queue}), world.now_ms)
         await let_others_run()
         assert not world.failure.found.done()
         assert window(world).floor == 0

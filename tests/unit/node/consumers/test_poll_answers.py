@@ -11,6 +11,7 @@ from node.consumers.polls import ANSWERS_MAX, KEPT_MS_MAX, Answers
 from node.consumers.waiters import Interest, Waiter
 from node.contracts.broker import Delivery, ReceiveParams
 from node.contracts.ending import Attempt
+from storage.queues.touched import all_freed
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
 ORDERS = Interest(1, 1)
@@ -47,7 +48,7 @@ def gone_as_its_answer_came(stepped: SteppedEngine) -> None:
     stepped.call(stepped.publish(LEAD_MS - 5))
     stepped.settle()
     stepped.now_ms += LEAD_MS
-    stepped.service.receive_service.turn((), stepped.now_ms)
+    stepped.service.receive_service.turn(all_freed(()), stepped.now_ms)
     assert stepped.mastership.receiver.leases.count == 1
     poll.cancel()
     stepped.settle()

@@ -16,6 +16,7 @@ from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Delivery
 from node.contracts.ending import Attempt
 from storage.log.commit_log import LogWrite
+from storage.queues.touched import Touched
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
 WAIT_MS = 60_000
@@ -131,9 +132,9 @@ def test_nobody_looks_on_while_the_node_may_not_act(monkeypatch: pytest.MonkeyPa
         poll = waiting(stepped)
         turn = stepped.service.receive_service.turn
 
-        def turn_and_lapse(touched: Sequence[int], now_ms: int) -> bool:
+        def turn_and_lapse(touched: Touched, now_ms: int) -> bool:
             is_appended = turn(touched, now_ms)
-            stepped.gate.is_lapsed = bool(touched)
+            stepped.gate.is_lapsed = touched.are_some
             return is_appended
 
         monkeypatch.setattr(stepped.service.receive_service, "turn", turn_and_lapse)

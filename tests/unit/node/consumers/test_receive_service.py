@@ -15,6 +15,7 @@ from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.consumers.receive_service import SCAN_MS
 from node.contracts.broker import GroupSettings, Selection
 from node.delivery.filter_scan import LONG_WORK
+from storage.queues.touched import all_freed
 from tests.support.engine_world import (
     LEAD_MS,
     LONG_TEXT,
@@ -58,7 +59,8 @@ async def test_group_goes_on_that_came_after_the_queue_was_trimmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The floor of its window stays below the queue's start."""
-    monkeypatch.setattr("node.delivery.leases.WINDOW_POSITIONS", 4)
+    for module in ("delivery.leases", "shard.apply"):
+        monkeypatch.setattr(f"node.{module}.WINDOW_POSITIONS", 4)
     with small_sizes(8):
         async with EngineWorld(tmp_path) as world:
             await world.publish(*[world.now_ms] * 8)
@@ -123,7 +125,8 @@ async def test_long_poll_ends_with_nothing_when_its_time_is_over(tmp_path: Path)
 async def test_long_poll_is_woken_when_acknowledgements_make_room_in_a_full_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.delivery.leases.WINDOW_POSITIONS", 2)
+    for module in ("delivery.leases", "shard.apply"):
+        monkeypatch.setattr(f"node.{module}.WINDOW_POSITIONS", 2)
     async with EngineWorld(tmp_path) as world:
         await world.publish(*[world.now_ms] * 4)
         held = await world.leased()
@@ -145,7 +148,7 @@ async def test_lease_is_given_back_when_the_caller_goes_as_its_answer_comes(
         world.advance(5_000 - LEAD_MS)
         await released(world, 1)
         world.now_ms += LEAD_MS
-        world.service.receive_service.turn((), world.now_ms)
+        world.service.receive_service.turn(all_freed(()), world.now_ms)
         leases = world.mastership.receiver.leases
         assert leases.count == 1
         poll.cancel()

@@ -1,19 +1,19 @@
 """Long polls: who is served, in which order, and who waits on."""
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
-from node.consumers.waiters import Interest, Waiter, Waiters
+from node.consumers.waiters import Interest, Look, Waiter, Waiters
 from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.message_lease import Lease
 from node.delivery.receiver import Delivery
 from node.shard.group_queue import GroupQueue
+from storage.queues.touched import Touched
 from storage.views.unit import NO_UNITS
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
@@ -30,11 +30,13 @@ class Shop:
         self.postponed: list[Interest] = []
         self.is_busy = False
         self.gates: dict[int, int] = {}
-        self.waiters = Waiters(self.serve, self.postpone, self.find_gate_ms)
+        self.looked_at: list[int] = []
+        self.waiters = Waiters(self.serve, self.postpone, self.look)
 
-    def find_gate_ms(self, queue: int, now_ms: int) -> int | None:
+    def look(self, queue: int, now_ms: int) -> Look:
+        self.looked_at.append(queue)
         gate_ms = self.gates.get(queue)
-        return None if gate_ms is None or gate_ms <= now_ms else gate_ms
+        return Look(0, None if gate_ms is None or gate_ms <= now_ms else gate_ms)
 
     def serve(self, interest: Interest, waiter: Waiter, _now_ms: int) -> Delivery | None:
         self.asked.append((interest, waiter))
@@ -199,7 +201,7 @@ async def test_of_many_who_select_some_have_their_turn_later() -> None:
     for waiter in waiters:
         waiter.call_filter = CallFilter(FilterExpression.tags("a"))
     answers = iter([False, False, True, True, True])
-    shop.waiters = Waiters(shop.serve, lambda _: next(answers, True), shop.find_gate_ms)
+    shop.waiters = Waiters(shop.serve, lambda _: next(answers, True), shop.look)
     for waiter in waiters:
         shop.waiters.add(ORDERS, [256], waiter, 0)
     shop.waiters.turn({256}, 0)
@@ -221,7 +223,7 @@ async def test_those_who_select_are_all_asked_again_when_something_new_comes() -
     for waiter in waiters:
         waiter.call_filter = CallFilter(FilterExpression.tags("a"))
     answers = iter([False, True, True, False, False, False])
-    shop.waiters = Waiters(shop.serve, lambda _: next(answers), shop.find_gate_ms)
+    shop.waiters = Waiters(shop.serve, lambda _: next(answers), shop.look)
     for waiter in waiters:
         shop.waiters.add(ORDERS, [256], waiter, 0)
     shop.waiters.turn({256}, 0)
@@ -283,9 +285,9 @@ async def test_groups_with_filters_are_served_in_several_turns(
         await until(lambda: receive_service.waiting_count == count)
         read, turn = list[int](), receive_service.turn
 
-        def watched(touched: Iterable[int], now_ms: int) -> bool:
+        def watched(touched: Touched, now_ms: int) -> bool:
             is_appended = turn(touched, now_ms)
-            if touched:
+            if touched.are_some:
                 read.append(world.engine.stats.filter_read)
             return is_appended
 
@@ -323,10 +325,61 @@ async def test_one_that_is_refused_when_served_keeps_nobody_waiting() -> None:
             raise mismatch
         return serve(interest, waiter, now_ms)
 
-    shop.waiters = Waiters(picky, shop.postpone, shop.find_gate_ms)
+    shop.waiters = Waiters(picky, shop.postpone, shop.look)
     for waiter in (first, second):
         shop.waiters.add(ORDERS, [256], waiter, 0)
     shop.stock[ORDERS] = 1
     shop.waiters.turn({256}, 0)
     assert first.future.exception() is mismatch
     assert second.future.result() is not None
+
+
+async def test_who_was_served_takes_up_the_same_place_when_it_waits_again() -> None:
+    shop = Shop()
+    shop.wait(ORDERS, [256, 257])
+    shop.stock[ORDERS] = 1
+    shop.waiters.turn({256}, 0)
+    shop.looked_at.clear()
+    again = shop.wait(ORDERS, [256, 257])
+    assert shop.looked_at == []
+    shop.stock[ORDERS] = 1
+    shop.waiters.turn({257}, 0)
+    assert again.future.done()
+
+
+async def test_who_was_served_is_forgotten_when_something_comes_and_nobody_waits() -> None:
+    shop = Shop()
+    shop.wait(ORDERS, [256])
+    shop.stock[ORDERS] = 2
+    shop.waiters.turn({256}, 0)
+    assert not shop.waiters.is_waiting(ORDERS)
+    shop.asked.clear()
+    shop.waiters.turn({256}, 0)
+    assert shop.asked == []
+    shop.looked_at.clear()
+    shop.wait(ORDERS, [256])
+    assert shop.looked_at == [256]
+
+
+async def test_who_was_served_waits_for_other_queues_when_there_are_more() -> None:
+    shop = Shop()
+    shop.wait(ORDERS, [256])
+    shop.stock[ORDERS] = 1
+    shop.waiters.turn({256}, 0)
+    again = shop.wait(ORDERS, [256, 257])
+    shop.stock[ORDERS] = 1
+    shop.waiters.turn({257}, 0)
+    assert again.future.done()
+
+
+async def test_so_many_that_were_served_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.consumers.waiters.SERVED_MAX", 1)
+    shop = Shop()
+    shop.stock = {ORDERS: 1, BILLS: 1}
+    for interest, queue in ((ORDERS, 256), (BILLS, 512)):
+        shop.wait(interest, [queue])
+        shop.waiters.turn({queue}, 0)
+    shop.looked_at.clear()
+    shop.wait(BILLS, [512])
+    shop.wait(ORDERS, [256])
+    assert shop.looked_at == [256]

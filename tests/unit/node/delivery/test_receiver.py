@@ -359,7 +359,8 @@ async def test_long_poll_waits_on_when_nothing_that_comes_is_wanted(tmp_path: Pa
 async def test_full_window_holds_up_a_filter_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.delivery.leases.WINDOW_POSITIONS", 4)
+    for module in ("delivery.leases", "shard.apply"):
+        monkeypatch.setattr(f"node.{module}.WINDOW_POSITIONS", 4)
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged(*["x", "a"] * 9)
         held = await world.leased(wanted="a")
@@ -376,7 +377,8 @@ async def test_full_window_holds_up_a_filter_until_there_is_room(
 async def test_hole_that_holds_up_a_filters_window_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.delivery.leases.WINDOW_POSITIONS", 4)
+    for module in ("delivery.leases", "shard.apply"):
+        monkeypatch.setattr(f"node.{module}.WINDOW_POSITIONS", 4)
     monkeypatch.setattr("node.consumers.polls.WINDOW_POSITIONS", 4)
     async with EngineWorld(tmp_path) as world:
         await world.publish_tagged(*["x", "a"] * 9)

@@ -110,7 +110,7 @@ def test_queue_keeps_the_order_of_the_batch_when_messages_alternate(world: Shard
     world.commit()
     assert [one for one, _ in queued(world, QUEUES[0])] == [0, 2, 4]
     assert [one for one, _ in queued(world, QUEUES[1])] == [1, 3]
-    assert world.shard.applier.touched == set(QUEUES)
+    assert world.shard.applier.take_touched().grown == set(QUEUES)
 
 
 def test_sequences_are_void_when_the_batch_is_a_duplicate(world: ShardWorld) -> None:
@@ -370,6 +370,22 @@ def test_redrive_does_nothing_to_other_queues_or_for_strangers(world: ShardWorld
     ]
     world.commit()
     assert [token.result for token in tokens] == [[0]] * len(places)
+
+
+@pytest.mark.parametrize(("window", "is_freed"), [(8, False), (6, True)])
+def test_acknowledgement_frees_a_queue_only_when_a_window_may_have_been_full(
+    world: ShardWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    window: int,
+    is_freed: bool,
+) -> None:
+    monkeypatch.setattr("node.shard.apply.WINDOW_POSITIONS", window)
+    world.publish([world.now_ms] * 8)  # four in each queue
+    world.commit()
+    world.shard.applier.take_touched()
+    world.resolve(ack_rows(GroupQueue(GROUP, QUEUES[0]), [(0, 1)]))
+    world.commit()
+    assert world.shard.applier.take_touched().freed == ({QUEUES[0]} if is_freed else set())
 
 
 def test_resolve_does_nothing_when_the_group_does_not_read_the_queue(world: ShardWorld) -> None:

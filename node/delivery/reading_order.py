@@ -1,0 +1,78 @@
+"""Which queues a group reads for a topic, and in which order.
+
+Asked several times for each poll, and the same as long as topics, groups and priorities stay as
+they are: so it is remembered until any of these changes.
+"""
+
+from itertools import chain
+from typing import NamedTuple
+
+from hourwheel.types import GroupId, TopicId, TopicQueue, queue_of, topic_queue
+from node.shard.group_queue import GroupQueue
+from node.shard.views import Views
+
+
+class Reading(NamedTuple):
+    """What a Receive of a group and a topic reads. Nobody changes its lists."""
+
+    levels: list[list[TopicQueue]]
+    """Queues of each priority, the highest first; in each, the retries first."""
+    queues: list[TopicQueue]
+    """All of them, in this order."""
+    group_queues: list[GroupQueue]
+    """The same, with the group."""
+    is_ordered: bool
+    """Whether the group keeps the order of keys."""
+
+
+class ReadingOrder:
+    """The readings of one shard's groups.
+
+    Invariant: what is remembered is of the catalog and of the queues of priorities as they were
+    after `_changes` changes.
+    """
+
+    def __init__(self, views: Views) -> None:
+        """Of these views."""
+        self._views = views
+        self._changes = 0, 0
+        self._known: dict[tuple[GroupId, TopicId], Reading] = {}
+
+    def find(self, group_id: GroupId, topic_id: TopicId) -> Reading:
+        """What a group reads for a topic; nothing where it has no subscription to it."""
+        views = self._views
+        changes = views.catalog.change_count, views.queues.priority_changes
+        if changes != self._changes:
+            self._known.clear()
+            self._changes = changes
+        interest = group_id, topic_id
+        found = self._known.get(interest)
+        if found is None:
+            found = self._make(group_id, topic_id)
+            if found.queues:  # others are not asked for again and again
+                self._known[interest] = found
+        return found
+
+    def _make(self, group_id: GroupId, topic_id: TopicId) -> Reading:
+        levels = self._levels(group_id, topic_id)
+        queues = list(chain.from_iterable(levels))
+        group = self._views.catalog.find_group_by_id(group_id)
+        is_ordered = group is not None and group.is_ordered
+        return Reading(levels, queues, [GroupQueue(group_id, one) for one in queues], is_ordered)
+
+    def _levels(self, group_id: GroupId, topic_id: TopicId) -> list[list[TopicQueue]]:
+        catalog = self._views.catalog
+        subscription = catalog.find_subscription(group_id, topic_id)
+        topic = catalog.find_topic_by_id(topic_id)
+        if subscription is None or topic is None:
+            return []
+        own = [topic_queue(topic_id, queue) for queue in range(topic.queue_count)]
+        own.insert(0, topic_queue(subscription.retry_topic_id, 0))
+        retries = self._views.queues.priority_queues_of(subscription.retry_topic_id)
+        others = self._views.priority_queues_of(topic)
+        if not retries and not others:
+            return [own]
+        levels: dict[int, list[TopicQueue]] = {}
+        for number in (*retries, *others):
+            levels.setdefault(queue_of(number), []).append(TopicQueue(number))
+        return [*(levels[one] for one in sorted(levels, reverse=True)), own]

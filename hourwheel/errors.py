@@ -240,7 +240,7 @@ class FeatureLevelTooLow(FailedPrecondition):
 
 
 class OutOfOrderSequence(FailedPrecondition):
-    """The producer's sequence does not follow its last accepted one."""
+    """The producer's sequence does not follow its last one, or stood for other messages."""
 
     reason = "OUT_OF_ORDER_SEQUENCE"
 

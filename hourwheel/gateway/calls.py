@@ -102,7 +102,7 @@ async def publish(call: Call) -> Done:
     try:
         answer = await call.caller.channel.call(method, request)
     except errors.OutOfOrderSequence as error:
-        raise KeyReused("the idempotency key stood for fewer messages before") from error
+        raise KeyReused("the idempotency key stood for other messages before") from error
     if any(one.dedup_key for one in messages) and not answer.knows_dedup_keys:
         raise errors.FeatureLevelTooLow("a node of an earlier version did not look at dedup keys")
     found = [_published(one) for one in answer.messages]

@@ -1,7 +1,8 @@
 """Which request an idempotency key stood for lately, as far as this gateway has seen it.
 
-That a call happens once is the nodes' business, whichever gateway it comes by. They do not compare
-bodies: this does, for the calls that one gateway has seen last. Pure.
+That a call happens once is the nodes' business, whichever gateway it comes by. They compare bodies
+and metadata of messages as long as the first ones are in their log; this compares all that a
+request says, due times, too, of the calls that one gateway has seen last. Pure.
 """
 
 import hashlib

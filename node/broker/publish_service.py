@@ -25,6 +25,7 @@ from node.catalog.serving import Serving
 from node.contracts.broker import IncomingMessages, PublishedBatchResult
 from node.contracts.publishing import PublishedOne
 from node.shard.deduplication import Published, PublishResults
+from node.shard.message_lookup import MessageLookup, check_repetition
 from node.shard.views import check_requested
 from storage.views.catalog_items import Topic
 
@@ -55,6 +56,7 @@ class PublishService:
         self._shard, self._stats = serving.mastership.shard, serving.stats
         self._group_commit, self._background = group_commit, background
         self._configurator, self._expiry = catalog_service, expiry
+        self._lookup = MessageLookup(self._shard.views, self._shard.log, self._shard.bodies)
         self._order = PublishOrder()
         self._guard, self.horizon_ms = guard, horizon_ms
         self.small_calls = group_commit.serve(serving.mastership)
@@ -256,6 +258,8 @@ class PublishService:
         due_ms = incoming.due_ms
         if published.duplicate:
             self._stats.duplicates += len(due_ms)
+            first = published.base_sequence
+            check_repetition(self._lookup, first, incoming.metas, incoming.bodies)
             numbers = np.arange(len(due_ms), dtype=np.uint64) + np.uint64(published.base_sequence)
             due_ms = self._shard.views.sequences.read_many(numbers)[0].tolist()
         else:

@@ -1,17 +1,22 @@
 """Find a message's bytes by what it is, wherever they lie here. For peers that have lost theirs.
 
+And tell whether a publish that the node knows again is the first one, or another under its number:
+`check_repetition`.
+
 Where a message lies differs from node to node: delay logs are each node's own, and the log may
 begin later. What is the same everywhere is its index entry: due time, sequence, queue, and where it
 stands in the queue. And its checksum, by which every answer is verified.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
+from hourwheel.formats import meta as metas
 from hourwheel.formats.record_batch import HEADER_BYTES, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.replication_pb2 import WantedMessage
 from hourwheel.types import SEQUENCE_MAX, Key, SequenceNumber, TopicQueue, topic_of
@@ -129,23 +134,32 @@ class MessageLookup:
 
     def find_in_log(self, wanted: Wanted) -> bytes | None:
         """The message's bytes as they were published, if the log still has them."""
-        views, log = self._views, self._log
         try:
-            start = log.find_offset(wanted.sequence)
-            end = min(views.applied_offset, log.flushed_end_offset)
-            for batch in log.scan(start, end):
-                header = batch.header
-                if header.kind == Kind.PUBLISH:
-                    if header.base_sequence > wanted.sequence:
-                        return None
-                    if wanted.sequence < header.base_sequence + header.count:
-                        return _blob_of(batch, wanted)
-                if header.offset - start > _LOG_BYTES_MAX:
-                    return None
+            batch = self.find_batch(wanted.sequence)
         except errors.CorruptLog as error:  # its batch, or one before it
             return self._find_in_damaged(int(error.params["offset"]), wanted)
         except (errors.DiskFailed, FileNotFoundError):
             return None
+        return None if batch is None else _blob_of(batch, wanted)
+
+    def find_batch(self, sequence: int) -> RecordBatch | None:
+        """The batch by which a message was published, if the log still has it.
+
+        Raises:
+            CorruptLog: it is damaged, or one before it.
+            DiskFailed, FileNotFoundError: it cannot be read.
+        """
+        log = self._log
+        start = log.find_offset(sequence)
+        for batch in log.scan(start, min(self._views.applied_offset, log.flushed_end_offset)):
+            header = batch.header
+            if header.kind == Kind.PUBLISH:
+                if header.base_sequence > sequence:
+                    return None
+                if sequence < header.base_sequence + header.count:
+                    return batch
+            if header.offset - start > _LOG_BYTES_MAX:
+                return None
         return None
 
     def _find_in_damaged(self, offset: int, wanted: Wanted) -> bytes | None:
@@ -184,3 +198,56 @@ def _blob_of(batch: RecordBatch, wanted: Wanted) -> bytes | None:
     start = int(ends[ordinal - 1]) if ordinal else 0
     raw = bytes(batch.blobs[start : int(ends[ordinal])])
     return raw if wanted.is_right(raw) else None
+
+
+def check_repetition(
+    lookup: MessageLookup, base_sequence: int, raw_metas: Sequence[bytes], bodies: Sequence[bytes]
+) -> None:
+    """Compare messages with those that were published as `base_sequence` and behind it.
+
+    A producer's number says where a message was published before, and nothing of what it was. A
+    program that gives one idempotency key to two requests would take the answer of the first for
+    that of the second. Nothing is decided here: the first one is published, the second one is not.
+    Due times are not compared: delays have become instants. Where the log has the first ones no
+    more, or cannot be read, nobody can tell.
+
+    Args:
+        lookup: of the shard.
+        base_sequence: of the first one's first copy.
+        raw_metas: metadata of the messages that have come now, encoded.
+        bodies: their bodies.
+
+    Raises:
+        OutOfOrderSequence: bodies or metadata are others.
+    """
+    try:
+        batch = lookup.find_batch(base_sequence)
+    except (errors.CorruptLog, errors.DiskFailed, FileNotFoundError):
+        return
+    first = 0 if batch is None else base_sequence - batch.header.base_sequence
+    if batch is not None and not _is_same(batch, first, raw_metas, bodies):
+        raise errors.OutOfOrderSequence("the producer's numbers stood for other messages before")
+
+
+def _is_same(
+    batch: RecordBatch, first: int, raw_metas: Sequence[bytes], bodies: Sequence[bytes]
+) -> bool:
+    """From the message `first` of a batch on: messages of a call stand together."""
+    meta_lens = batch.meta_len.astype(np.int64)
+    ends = np.cumsum(batch.body_len.astype(np.int64) + meta_lens).tolist()
+    for ordinal, (raw_meta, body) in enumerate(zip(raw_metas, bodies, strict=True)):
+        at = first + ordinal
+        start = ends[at - 1] if at else 0
+        split = start + int(meta_lens[at])
+        known_meta = bytes(batch.blobs[start:split])
+        if bytes(batch.blobs[split : ends[at]]) != body:
+            return False
+        if known_meta != raw_meta and _sorted(known_meta) != _sorted(raw_meta):
+            return False
+    return True
+
+
+def _sorted(raw: bytes) -> metas.MessageMeta:
+    """Programs that keep properties in a map send them again in another order."""
+    meta = metas.decode(raw)
+    return replace(meta, properties=tuple(sorted(meta.properties)))

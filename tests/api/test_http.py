@@ -132,6 +132,38 @@ async def test_a_call_with_an_idempotency_key_happens_once(world: HttpWorld) -> 
         assert (await world.post(path, body, idempotency_key=key)).status == 400
 
 
+async def test_an_idempotency_key_stands_for_one_request_at_all_gateways(world: HttpWorld) -> None:
+    path, meta = "/v1/topics/t/messages", {"keys": ["k"], "properties": {"a": "1", "b": "2"}}
+    body = [{"text": "x", "delay": "1h", **meta}, {"text": "y", "delay": "1h"}]
+    own_url = world.url
+    first = await world.post(path, body, idempotency_key="order-17")
+    assert first.status == 201
+    other = world.another_gateway()
+    try:
+        swapped = [{**body[0], "properties": {"b": "2", "a": "1"}}, body[1]]
+        for same in (body, swapped, body[:1]):
+            again = await world.post(path, same, idempotency_key="order-17")
+            assert again.status == 201
+            assert again.json["messages"] == first.json["messages"][: len(same)]
+            await other.stop(0)
+            other = world.another_gateway()
+        for wrong in (
+            [{**body[0], "text": "z"}, body[1]],
+            [{**body[0], "tags": ["t"]}, body[1]],
+            [body[1], body[0]],
+            [*body, body[0]],
+            {"text": "other", "delay": "1h"},
+        ):
+            refused = await world.post(path, wrong, idempotency_key="order-17")
+            assert (refused.status, refused.reason) == (422, "IDEMPOTENCY_KEY_REUSED")
+            await other.stop(0)
+            other = world.another_gateway()
+    finally:
+        await other.stop(0)
+        world.url = own_url
+    assert len((await world.get(f"{path}?key=k")).json["messages"]) == 1
+
+
 async def test_dedup_keys(world: HttpWorld) -> None:
     path, body = "/v1/topics/t/messages", {"text": "x", "delay": "1h", "dedup_key": "d"}
     assert (await world.post(path, body)).json["params"]["field"] == "if_pending"

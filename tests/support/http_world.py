@@ -82,14 +82,19 @@ class HttpWorld:
 
     async def __aenter__(self) -> Self:
         await self.node.__aenter__()
-        section = HttpSection(**{"listen": "127.0.0.1:0", **self._settings})
-        self.gateway = Gateway(self.node.address, prepare(section), self._tls)
-        self.url = self.gateway.start()
+        self.gateway = self.another_gateway()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.gateway.stop(0)
         await self.node.__aexit__(None, None, None)
+
+    def another_gateway(self) -> Gateway:
+        """One more before the same node, for the test to stop; `url` is its from now on."""
+        section = HttpSection(**{"listen": "127.0.0.1:0", **self._settings})
+        found = Gateway(self.node.address, prepare(section), self._tls)
+        self.url = found.start()
+        return found
 
     @property
     def address(self) -> tuple[str, int]:

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from hourwheel.crc32c import crc32c
+from hourwheel.errors import OutOfOrderSequence
+from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.internal.v1.replication_pb2 import WantedMessage
-from node.shard.message_lookup import MessageLookup, Wanted
+from node.contracts.broker import IncomingMessages
+from node.shard.message_lookup import MessageLookup, Wanted, check_repetition
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import LogConfig
 from storage.views.unit import Units
@@ -94,3 +97,62 @@ async def test_damaged_message_is_not_found(tmp_path: Path) -> None:
         found = [lookup.find(Wanted.of(unit, at)) for at, unit in enumerate(units)]
         assert found == [None, b"%d" % (world.now_ms - 1), b"%d" % (world.now_ms - 1)]
         assert np.unique(units["sequence"]).tolist() == [0, 1, 2]
+
+
+# --- what is published again --------------------------------------------------------------------
+
+FIRST, LAST = MessageMeta(properties=(("a", "1"), ("b", "2"))), MessageMeta(keys=("k",))
+BODIES = [b"one", b"", b"three"]
+
+
+def raw(*metas: MessageMeta) -> list[bytes]:
+    return [encode(one).raw for one in metas]
+
+
+METAS = raw(FIRST, MessageMeta(), LAST)
+
+
+async def published(world: EngineWorld) -> MessageLookup:
+    """These three, as sequences 2 to 4: behind others, which may be in the same record."""
+    await world.publish(world.now_ms, world.now_ms)
+    incoming = IncomingMessages(
+        "orders", [world.now_ms] * 3, BODIES, METAS, [0] * 3, [0] * 3, producer_id=7
+    )
+    await world.engine.publish_messages(incoming)
+    return lookup_of(world)
+
+
+async def test_messages_are_the_same_as_a_whole_and_in_part(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        lookup = await published(world)
+        check_repetition(lookup, 2, METAS, BODIES)
+        check_repetition(lookup, 3, METAS[1:], BODIES[1:])
+        swapped = MessageMeta(properties=FIRST.properties[::-1])
+        check_repetition(lookup, 2, raw(swapped), BODIES[:1])
+
+
+@pytest.mark.parametrize(
+    ("metas", "bodies"),
+    [
+        (METAS, [b"one", b"", b"other"]),
+        (METAS, [b"one", b"t", b"hree"]),
+        ([METAS[0], METAS[0], METAS[2]], BODIES),
+        (raw(MessageMeta(properties=(("a", "2"), ("b", "1")))), BODIES[:1]),
+        (raw(MessageMeta()), BODIES[:1]),
+    ],
+)
+async def test_other_messages_are_refused(
+    tmp_path: Path, metas: list[bytes], bodies: list[bytes]
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        lookup = await published(world)
+        with pytest.raises(OutOfOrderSequence, match="other messages"):
+            check_repetition(lookup, 2, metas, bodies)
+
+
+async def test_nobody_can_tell_when_the_log_has_them_not_or_is_damaged(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        lookup = await published(world)
+        check_repetition(lookup, 99, METAS, BODIES)
+        Flip(tmp_path, b"three")
+        check_repetition(lookup, 2, METAS, [b"other"] * 3)

@@ -17,6 +17,15 @@ from hourwheel.workers.app import App, load_app
 from hourwheel.workers.command import STOP_MS, WorkerOptions, run_worker
 
 
+def _as_celery_has_it(given: str | None) -> None:
+    """Raises BadParameter: the app is named otherwise here."""
+    if given is not None:
+        app = given if ":" in given else f"{given.replace('.py', '')}:app"
+        raise typer.BadParameter(
+            f"name the app without an option: hourwheel worker {app} --processes 4"
+        )
+
+
 def worker(
     target: Annotated[str, typer.Argument(help="Where the app is, as module:app.")],
     process_count: Annotated[
@@ -39,6 +48,10 @@ def worker(
     is_reloading: Annotated[
         bool, typer.Option("--reload", help="For development: begin anew when a file changes.")
     ] = False,
+    _app: Annotated[
+        str | None,
+        typer.Option("-A", "--app", hidden=True, is_eager=True, callback=_as_celery_has_it),
+    ] = None,
 ) -> None:
     """Run the handlers of an app, until SIGTERM or Ctrl-C."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -1,11 +1,12 @@
 """The clock of a broker, moved by a test."""
 
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from hourwheel.errors import InvalidArgument
-from hourwheel.instants import count_of_ms, instant_to_ms
+from hourwheel.instants import instant_to_ms
+from hourwheel.workers.lengths import Length, length_to_ms
 
 
 class Clock:
@@ -30,8 +31,8 @@ class Clock:
         """The same as an instant in UTC."""
         return datetime.fromtimestamp(self.now_ms / 1_000, UTC)
 
-    def advance(self, by: str | timedelta | int) -> None:
-        """Move it on: by "3d", "90s", a timedelta, or milliseconds.
+    def advance(self, by: Length) -> None:
+        """Move it on: by "3d", "90s" or a timedelta.
 
         All that falls due meanwhile is delivered, in its order, with the clock at its due time; and
         handlers that run (`Broker.run`) have handled it on return, and what they published for
@@ -44,7 +45,7 @@ class Clock:
         """
         self._run(self._move(self._after_ms(by)))
 
-    async def advance_async(self, by: str | timedelta | int) -> None:
+    async def advance_async(self, by: Length) -> None:
         """As `advance`, for coroutines: handlers that are coroutines run in the caller's loop."""
         await self._move(self._after_ms(by))
 
@@ -56,13 +57,8 @@ class Clock:
         """As `advance_to`, for coroutines."""
         await self._move(self._checked_ms(when))
 
-    def _after_ms(self, by: str | timedelta | int) -> int:
-        if not isinstance(by, str):
-            return self.now_ms + count_of_ms(by, "by")
-        # Imported here: it needs an extra, and without it a broker says which.
-        from hourwheel.due_time import parse_duration_ms  # noqa: PLC0415
-
-        return self.now_ms + parse_duration_ms(by)
+    def _after_ms(self, by: Length) -> int:
+        return self.now_ms + length_to_ms(by, "by")
 
     def _checked_ms(self, when: datetime) -> int:
         at_ms = instant_to_ms(when)

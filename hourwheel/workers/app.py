@@ -18,7 +18,7 @@ from hourwheel.client.recurring.recurrences import Missed, Times
 from hourwheel.clock import SystemClock
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
-from hourwheel.instants import check_count, count_of_ms, instant_to_ms
+from hourwheel.instants import check_count, instant_to_ms
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.priorities import NO_PRIORITY
 from hourwheel.transport.access import Tls, Token
@@ -26,6 +26,8 @@ from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.workers.execution import Execution, Middleware
 from hourwheel.workers.handler import CONCURRENCY, TIME_LIMIT_MS, Function, Handler, make_handler
+from hourwheel.workers.hints import check_settings, mark
+from hourwheel.workers.lengths import Length, length_to_ms
 from hourwheel.workers.payloads import encode
 from hourwheel.workers.recurring import Recurring
 from hourwheel.workers.service import Parts
@@ -98,8 +100,8 @@ class App:
         group: str = "",
         filter: str | FilterExpression | None = None,  # noqa: A002 - as in the client
         concurrency: int = CONCURRENCY,
-        time_limit: int | timedelta = TIME_LIMIT_MS,
-        invisible: int | timedelta = 0,
+        time_limit: Length = timedelta(milliseconds=TIME_LIMIT_MS),
+        invisible: Length | None = None,
     ) -> Callable[[F], F]:
         """Register a function, or a coroutine function, for the messages of a topic, or of several.
 
@@ -115,17 +117,18 @@ class App:
             filter: which messages the group wants; see `AsyncConsumer`.
             concurrency: how many at one time, in each process; of a list, for each entry. Functions
                 run in as many threads.
-            time_limit: a timedelta or milliseconds. What takes longer is given up and comes again.
-            invisible: how long messages are leased at first; 0: as the group is set up. Leases are
-                made longer while a handler runs.
+            time_limit: "90s" or a timedelta. What takes longer is given up and comes again.
+            invisible: how long messages are leased at first; None: as the group is set up. Leases
+                are made longer while a handler runs.
 
         Raises:
             InvalidArgument: an argument, or what the function takes, makes no sense.
         """
         check_count(concurrency, "concurrency", at_least=1)
         group = self._checked_group(group)
-        time_limit_ms = max(1, count_of_ms(time_limit, "time_limit"))
-        invisible_ms = count_of_ms(invisible, "invisible")
+        time_limit_ms = max(1, length_to_ms(time_limit, "time_limit"))
+        invisible_ms = 0 if invisible is None else length_to_ms(invisible, "invisible")
+        check_count(invisible_ms, "invisible")
         if callable(topic):
             raise errors.InvalidArgument('a handler has a topic: write @app.handler("orders")')
         topics = [topic] if isinstance(topic, str) else list(topic)
@@ -145,6 +148,7 @@ class App:
                         invisible_ms=invisible_ms,
                     )
                 )
+            mark(function, topics[0])
             return function
 
         return register
@@ -228,7 +232,7 @@ class App:
         topic: str,
         payload: object,
         *,
-        in_: str | timedelta | int | None = None,
+        in_: Length | None = None,
         at: datetime | None = None,
         key: str = "",
         tags: Sequence[str] = (),
@@ -240,12 +244,13 @@ class App:
         Args:
             topic: where to.
             payload: bytes, a text, or what JSON or pydantic can write.
-            in_: how long from now: "30m", a timedelta, or milliseconds; None: at once.
+            in_: how long from now: "30m" or a timedelta; None: at once.
             at: or when: an instant with a time zone.
             key: a name of yours, by which it can be cancelled.
             tags: to filter by.
             properties: for the consumer, and for filters.
-            settings: `priority`, 0 to 9: of what a group may be given, the highest comes first.
+            settings: `priority`, 0 to 9: of what a group may be given, the highest comes first;
+                `expires`, a timedelta after it is due, or an instant: from then on nobody gets it.
 
         Raises:
             InvalidArgument: one of them makes no sense.
@@ -271,7 +276,7 @@ class App:
         topic: str,
         key: str,
         *,
-        in_: str | timedelta | int | None = None,
+        in_: Length | None = None,
         at: datetime | None = None,
     ) -> RescheduleOutcome:
         """Give all messages of a topic with this key another due time, as in `publish`.
@@ -283,7 +288,7 @@ class App:
         if at is not None:
             found = self.producer.reschedule_by_key(topic, key, due_ms=instant_to_ms(at))
         else:
-            found = self.producer.reschedule_by_key(topic, key, delay_ms=_delay_ms(in_ or 0))
+            found = self.producer.reschedule_by_key(topic, key, delay_ms=length_to_ms(in_, "in_"))
         return found.outcome
 
     @property
@@ -358,38 +363,29 @@ async def _stop_when(stopping: asyncio.Event | None, worker: Worker) -> None:
 def make_message(
     payload: object,
     *,
-    in_: str | timedelta | int | None = None,
+    in_: Length | None = None,
     at: datetime | None = None,
     key: str = "",
     tags: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     priority: int = 0,
+    expires: timedelta | datetime | None = None,
+    **others: object,
 ) -> Message:
     """The message that `App.publish` publishes. Raises as that does."""
+    check_settings(others)
     body, content_type = encode(payload)
     return Message(
         body,
-        delay_ms=None if in_ is None else _delay_ms(in_),
+        delay_ms=None if in_ is None else length_to_ms(in_, "in_"),
         due=at,
         keys=[key] if key else (),
         tags=tags,
         properties=properties,
         content_type=content_type,
         priority=priority,
+        expires=expires,
     )
-
-
-def _delay_ms(given: str | timedelta | int) -> int:
-    if not isinstance(given, str):
-        return count_of_ms(given, "in_")
-    try:
-        due_time = import_module("hourwheel.due_time")
-    except ImportError:
-        raise errors.InvalidArgument(
-            f"to read {given!r} install 'hourwheel[workers]', or give a timedelta"
-        ) from None
-    parsed: int = due_time.parse_duration_ms(given)
-    return parsed
 
 
 def load_app(target: str) -> App:

@@ -1,10 +1,10 @@
 """What became of a message in its handler, and the exceptions by which a handler says so."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import IntEnum
 
-from hourwheel.instants import count_of_ms
+from hourwheel.instants import check_count
+from hourwheel.workers.lengths import Length, length_to_ms
 
 ERROR_CHARS_MAX = 2_000
 """Of an error's text, in logs and between processes."""
@@ -17,14 +17,15 @@ class Retry(Exception):
     is no error in logs.
     """
 
-    def __init__(self, reason: str = "", *, delay: int | timedelta | None = None) -> None:
-        """`delay`: a timedelta, or milliseconds; None: the group's, which grows with attempts.
+    def __init__(self, reason: str = "", *, delay: Length | None = None) -> None:
+        """`delay`: "30s" or a timedelta; None: the group's, which grows with attempts.
 
         Raises:
             InvalidArgument: the delay is nothing of that.
         """
         super().__init__(reason)
-        self.delay_ms = None if delay is None else count_of_ms(delay, "delay")
+        self.delay_ms = None if delay is None else length_to_ms(delay, "delay")
+        check_count(self.delay_ms or 0, "delay")
 
 
 class Reject(Exception):

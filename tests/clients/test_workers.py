@@ -34,7 +34,7 @@ PROGRAM = """
         with Path("done.txt").open("a") as file:
             file.write(line)
 
-    @app.handler("orders", concurrency=8, time_limit=1_000)
+    @app.handler("orders", concurrency=8, time_limit="1s")
     def handle(how: str, context: MessageContext) -> None:
         if how == "reject":
             raise Reject("no such order")
@@ -46,7 +46,7 @@ PROGRAM = """
             if how == "hang":
                 time.sleep(1_000)
             if how == "retry":
-                raise Retry(delay=1)
+                raise Retry(delay="1ms")
         note(context, how)
 
     @app.handler("slow")

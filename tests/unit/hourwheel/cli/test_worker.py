@@ -16,6 +16,13 @@ def test_worker_when_there_is_no_such_app(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert "there is no module 'nowhere_at_all'" in found.stderr
 
 
+def test_worker_when_the_app_is_named_as_for_celery(cli: Cli) -> None:
+    for given, app in (("shop", "shop:app"), ("shop.py", "shop:app"), ("shop:jobs", "shop:jobs")):
+        found = cli("worker", "-A", given)
+        assert found.exit_code == ExitCode.USAGE
+        assert f"worker {app} --processes" in " ".join(found.stderr.replace("│", "").split())
+
+
 @pytest.mark.parametrize("address", ["here", "here:", "127.0.0.1:70000"])
 def test_worker_when_the_address_of_its_probes_is_none(cli: Cli, address: str) -> None:
     found = cli("worker", "shop:app", "--health", address)

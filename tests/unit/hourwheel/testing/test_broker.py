@@ -154,7 +154,7 @@ def test_what_would_end_a_process_is_told_in_the_test(
 def test_a_handler_past_its_time_limit_is_told_in_the_test(hourwheel_broker: Broker) -> None:
     app = App(group="shop")
 
-    @app.handler("orders", time_limit=1)
+    @app.handler("orders", time_limit="1ms")
     async def wait() -> None:
         await asyncio.Event().wait()
 
@@ -274,7 +274,7 @@ def test_a_handler_cannot_move_the_clock(hourwheel_broker: Broker, hourwheel_clo
 
     @app.handler("orders")
     def move() -> None:
-        hourwheel_clock.advance(1)
+        hourwheel_clock.advance("1ms")
 
     hourwheel_broker.run(app)
     app.publish("orders", 0)
@@ -283,7 +283,7 @@ def test_a_handler_cannot_move_the_clock(hourwheel_broker: Broker, hourwheel_clo
     app.close()
 
 
-@pytest.mark.parametrize("by", ["soon", -1, timedelta(seconds=-1), 1.5, None])
+@pytest.mark.parametrize("by", ["soon", -1, 1_000, timedelta(seconds=-1), 1.5, None])
 def test_a_clock_moves_on_and_by_durations_only(hourwheel_clock: Clock, by: Any) -> None:
     before_ms = hourwheel_clock.now_ms
     with pytest.raises(errors.InvalidArgument):

@@ -9,6 +9,7 @@ import pytest
 from hourwheel.errors import Cancelled, FailedPrecondition, InvalidArgument, InvalidDueTime
 from hourwheel.workers.app import App, load_app, make_message
 from hourwheel.workers.command import WorkerOptions, run_worker
+from hourwheel.workers.results import Retry
 from hourwheel.workers.worker import tell_of_connection
 from tests.support.eventually import until
 
@@ -25,7 +26,13 @@ def test_a_handler_stays_a_function_and_is_registered() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"group": ""}, {"concurrency": 0}, {"time_limit": -1}, {"invisible": 1.5}],
+    [
+        {"group": ""},
+        {"concurrency": 0},
+        {"time_limit": -1},
+        {"invisible": 1.5},
+        {"invisible": "50d"},
+    ],
 )
 def test_a_handler_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
@@ -56,13 +63,66 @@ def test_messages_are_made_of_what_a_program_says() -> None:
     assert make_message(b"x", in_=timedelta(seconds=1)).delay_ms == 1_000
     assert make_message("x", at=datetime(2027, 1, 1, tzinfo=UTC)).due_ms == 1_798_761_600_000
     assert make_message("x").delay_ms is None
+    assert make_message("x", in_=timedelta(days=90)).delay_ms == 90 * 86_400_000
+    zero: Any = 0
+    assert make_message("x", in_=zero).delay_ms == 0
     assert make_message("x", priority=9).priority == 9
+    assert make_message("x", expires=timedelta(minutes=5)).expire_after_ms == 300_000
 
 
-@pytest.mark.parametrize("in_", ["30", "tomorrow", "2027-01-01T00:00:00Z", "-1s"])
-def test_a_delay_that_is_none_is_refused(in_: str) -> None:
+@pytest.mark.parametrize(
+    "in_", ["30", "tomorrow", "2027-01-01T00:00:00Z", "-1s", timedelta(-1), -1, b"1s", True]
+)
+def test_a_delay_that_is_none_is_refused(in_: Any) -> None:
     with pytest.raises(InvalidDueTime):
         make_message("x", in_=in_)
+
+
+@pytest.mark.parametrize(("number", "said"), [(3, "in_='3s'"), (2.5, "in_='2.5s'")])
+def test_a_number_without_a_unit_is_refused_and_how_to_write_it_is_said(
+    number: Any, said: str
+) -> None:
+    with pytest.raises(InvalidDueTime, match=said):
+        make_message("x", in_=number)
+    with pytest.raises(InvalidDueTime, match="delay='"):
+        Retry(delay=number)
+    with pytest.raises(InvalidDueTime, match="time_limit='"):
+        App(group="shop").handler("orders", time_limit=number)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"countdown": 30}, "in_='30s'"),
+        ({"eta": datetime(2027, 1, 1, tzinfo=UTC)}, "at="),
+        ({"delay": 1_000}, "in_="),
+        ({"args": (17,)}, "payload"),
+        ({"task_id": "order-17"}, "key="),
+        ({"nonsense": 1}, "takes no nonsense"),
+    ],
+)
+def test_what_publish_is_called_with_elsewhere_is_answered_with_what_to_write(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        App("127.0.0.1:1").publish("orders", 17, **settings)
+
+
+def test_a_handler_that_is_called_as_a_task_says_how_it_is_called() -> None:
+    app = App(group="shop")
+
+    @app.handler(["orders", "returns"])
+    def close(order: dict[str, int]) -> None: ...
+
+    task: Any = close
+    for call in (task.delay, task.apply_async, task.send, task.send_with_options):
+        with pytest.raises(InvalidArgument, match=r"app\.publish\('orders', payload"):
+            call({"id": 17}, countdown=30)
+
+    def has_its_own(order: int) -> None: ...
+
+    has_its_own.delay = 3  # type: ignore[attr-defined]
+    assert app.handler("own")(has_its_own).delay == 3  # type: ignore[attr-defined]
 
 
 def test_an_app_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ async def test_whatever_a_handler_raises_costs_its_message_one_attempt(
 
 async def test_a_handler_may_say_when_its_message_is_to_come_again() -> None:
     def function() -> None:
-        raise Retry("busy", delay=250)
+        raise Retry("busy", delay="250ms")
 
     result, _ = await result_of(function)
     assert (result.kind, result.delay_ms, result.error) == (ResultKind.RETRY, 250, "busy")

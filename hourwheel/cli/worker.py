@@ -50,7 +50,13 @@ def worker(
     ] = False,
     _app: Annotated[
         str | None,
-        typer.Option("-A", "--app", hidden=True, is_eager=True, callback=_as_celery_has_it),
+        typer.Option(
+            *("-A", "--app"),
+            help="Says how the app is named here.",
+            hidden=True,
+            is_eager=True,
+            callback=_as_celery_has_it,
+        ),
     ] = None,
 ) -> None:
     """Run the handlers of an app, until SIGTERM or Ctrl-C."""

@@ -7,10 +7,12 @@ of this process is lost: a child is replaced then.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import logging
+import os
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -102,7 +104,8 @@ class Execution:
         payload, named = handler.arguments(context)
         if handler.is_coroutine:
             note_begun()
-            await handler.function(*payload, **named)
+            with _ending_forks():
+                await handler.function(*payload, **named)
             return
         call = partial(contextvars.copy_context().run, handler.function, *payload, **named)
         loop = asyncio.get_running_loop()
@@ -115,11 +118,26 @@ def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
     return lambda context: middleware(context, call_next)
 
 
+@contextlib.contextmanager
+def _ending_forks() -> Iterator[None]:
+    """What a program forks in a handler ends where the handler does: the message is its parent's.
+
+    It would answer the worker once more, or wait for ever in a thread that has no loop any more.
+    """
+    own_pid = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != own_pid:
+            os._exit(0)
+
+
 def _error_of(note_begun: Callable[[], None], call: Callable[[], object]) -> BaseException | None:
     """What a function raises; a future would not carry each of them (`StopIteration`)."""
     note_begun()
     try:
-        call()
+        with _ending_forks():
+            call()
     except BaseException as error:  # noqa: BLE001 - see the top of this file
         return error
     return None

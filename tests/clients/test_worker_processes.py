@@ -7,7 +7,9 @@ import signal
 import sys
 import textwrap
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,9 +21,11 @@ from hourwheel.workers.processes import Processes
 from hourwheel.workers.results import Result, ResultKind
 from node.process.subprocess_node import ChildNode
 from tests.clients.test_workers import RunningWorker
+from tests.support.addresses import free_address
 from tests.support.eventually import until
 
 PROGRAM = """
+    import contextlib
     import os
     import time
     from pathlib import Path
@@ -32,7 +36,8 @@ PROGRAM = """
 
     def note(context, what):
         with Path("runs.txt").open("a") as file:
-            file.write(f"{context.message_id} {what} {os.getpid()} {context.attempt}\\n")
+            now_ms = time.time_ns() // 1_000_000
+            file.write(f"{context.message_id} {what} {os.getpid()} {context.attempt} {now_ms}\\n")
 
     def hold():
         while not Path("go.txt").exists():
@@ -58,12 +63,35 @@ PROGRAM = """
         Path("forked.txt").write_text(str(child))
         os._exit(3)
 
+    def split(context: MessageContext) -> None:
+        if child := os.fork():
+            note(context, "begun")
+            os.waitpid(child, 0)
+            note(context, "done")
+        with contextlib.suppress(OSError):  # it is closed already
+            os.close(0)
+
+    app.handler("splits")(split)
+
+    @app.handler("splits_in_tasks")
+    async def split_in_task(context: MessageContext) -> None:
+        split(context)
+
+    @app.handler("alone", concurrency=1)
+    def alone(how: str, context: MessageContext) -> None:
+        note(context, "begun")
+        time.sleep(1_000 if how == "hang" and context.attempt == 1 else 0.005)
+        note(context, "done")
+
     @app.handler("short", concurrency=4)
     def short(context: MessageContext) -> None:
         note(context, "begun")
         time.sleep(0.03)
         note(context, "done")
 """
+
+
+TOPICS = ("short", "threads", "tasks", "forks", "splits", "splits_in_tasks", "alone")
 
 
 @pytest.fixture
@@ -80,7 +108,7 @@ def message(name: str) -> MessageContext:
 
 
 def runs(folder: Path) -> list[list[str]]:
-    """[message, begun or done, process, attempt]."""
+    """[message, begun or done, process, attempt, milliseconds since the epoch]."""
     path = folder / "runs.txt"
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -155,14 +183,150 @@ async def test_what_a_handler_has_forked_does_not_hide_the_end_of_its_child(fold
     assert (result.kind, "exit code 3" in result.error) == (ResultKind.FAILED, True)
 
 
+async def test_what_a_handler_has_forked_ends_where_the_handler_does(folder: Path) -> None:
+    """And without a standard input the child goes on, too."""
+    app = load_app("shop:app")
+    async with Processes("shop:app", app.handlers, 1) as processes:
+        for handler in app.handlers[3:5]:
+            for name in ("first", "second"):
+                result = await processes.run(handler, message(f"{name}-{handler.topic}"))
+                assert result.kind is ResultKind.DONE
+        assert processes.restart_count == 0
+    assert [one[1] for one in runs(folder)] == ["begun", "done"] * 4
+    assert len({one[2] for one in runs(folder)}) == 1
+
+
+class Workers:
+    """Three workers of one program, each with a child, that are killed and replaced."""
+
+    def __init__(self, folder: Path, server: str, ending: AsyncExitStack) -> None:
+        self._folder, self._server, self._ending = folder, server, ending
+        self._workers: list[RunningWorker] = []
+        self.killed: set[str] = set()
+        """Children of workers that were killed."""
+
+    async def start(self) -> None:
+        for _ in range(3):
+            await self._start()
+
+    async def _start(self) -> None:
+        worker = RunningWorker(self._folder, self._server, program=PROGRAM)
+        self._workers.append(await self._ending.enter_async_context(worker))
+
+    async def replace(self, at: int) -> None:
+        worker = self._workers.pop(at)
+        self.killed.update(children_of(worker.process.pid))
+        worker.process.kill()
+        await worker.process.wait()
+        await self._start()
+
+    async def replace_that_of(self, child: str) -> None:
+        places = [children_of(one.process.pid) for one in self._workers]
+        await self.replace(next(at for at, one in enumerate(places) if child in one))
+
+    async def stop(self) -> None:
+        for worker in self._workers:
+            assert await worker.stop() == 0
+
+
+def children_of(worker: int) -> list[str]:
+    """Processes in which a worker's handlers run."""
+    return Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+
+
+def count_repeats(found: list[list[str]], killed: set[str], lease_ms: int) -> int:
+    """How many messages were begun again: after their lease, which a killed worker had.
+
+    A worker with one place leases a message when its last one is done, and not before.
+    """
+    repeats = 0
+    free_ms: dict[str, int] = {}
+    leased: dict[str, tuple[str, int]] = {}
+    """Of a message: the child that had it, and from when on at the earliest."""
+    for name, what, child, _, at_ms in found:
+        if what == "done":
+            free_ms[child] = int(at_ms)
+            continue
+        if name in leased:
+            earlier, from_ms = leased[name]
+            assert earlier in killed
+            assert int(at_ms) >= from_ms + lease_ms
+            repeats += 1
+        leased[name] = (child, free_ms.get(child, 0))
+    return repeats
+
+
+async def test_workers_are_killed_under_load_and_what_they_had_comes_again_after_its_lease(
+    tmp_path: Path,
+) -> None:
+    lease_ms, hows = 1_500, ["hang" if at % 40 == 20 else "work" for at in range(120)]
+    random = Random(17)
+    async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as node:
+        await prepare(node.address, invisible_ms=lease_ms)
+        async with AsyncProducer(node.address) as producer:
+            ids = await producer.publish_many("alone", [Message(how.encode()) for how in hows])
+        names = [str(one) for one in ids]
+        hanging = {name for name, how in zip(names, hows, strict=True) if how == "hang"}
+
+        def is_done() -> bool:
+            return {one[0] for one in runs(tmp_path) if one[1] == "done"} == set(names)
+
+        def find_hanging() -> str | None:
+            """A child in which a message hangs."""
+            last = {one[2]: one for one in runs(tmp_path)}
+            found = (pid for pid, one in last.items() if one[0] in hanging and one[3] == "1")
+            return next((pid for pid in found if pid not in workers.killed), None)
+
+        async with AsyncExitStack() as ending:
+            workers = Workers(tmp_path, node.address, ending)
+            await workers.start()
+            for _ in range(2):
+                seen = len(runs(tmp_path))
+                await until(lambda seen=seen: len(runs(tmp_path)) > seen + 20)  # type: ignore[misc]
+                await workers.replace(random.randrange(3))
+            while not is_done():
+                await until(lambda: is_done() or find_hanging() is not None)
+                if (child := find_hanging()) is not None:
+                    await workers.replace_that_of(child)
+            await workers.stop()
+    assert count_repeats(runs(tmp_path), workers.killed, lease_ms) >= len(hanging)
+
+
+async def prepare(server: str, **settings: int) -> None:
+    async with AsyncAdmin(server) as admin:
+        await admin.put_group("shop", retry_delay_ms=1, attempts_max=50, **settings)
+        for topic in TOPICS:
+            await admin.create_topic(topic)
+
+
+async def test_a_broker_that_is_gone_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    """A worker goes on with what it has, says what it waits for, and receives again."""
+    values = {"node": {"listen": free_address()}}
+    async with AsyncExitStack() as ending:
+        node = ChildNode(tmp_path / "data", values, log_file=tmp_path / "node.log")
+        await ending.enter_async_context(node)
+        await prepare(node.address)
+        async with AsyncProducer(node.address) as producer:
+            ids = list(await producer.publish_many("threads", [Message(b"17")] * 2))
+            worker = RunningWorker(tmp_path, node.address, program=PROGRAM)
+            await ending.enter_async_context(worker)
+            await until(lambda: len(begun(tmp_path)) == 2)
+            await node.kill()
+            (tmp_path / "go.txt").touch()
+            await until(lambda: sum(one[1] == "done" for one in runs(tmp_path)) == 2)
+            await worker.until_said("cannot reach")
+            await node.start()
+            ids += await producer.publish_many("threads", [Message(b"17")] * 20)
+        expected = {str(one) for one in ids}
+        await until(lambda: {one[0] for one in runs(tmp_path) if one[1] == "done"} == expected)
+        assert await worker.stop() == 0
+
+
 async def test_children_are_killed_under_load_and_each_message_is_handled(tmp_path: Path) -> None:
     """Only messages that had been begun come again, or are run again."""
     count, kills = 400, 5
     async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as node:
-        async with AsyncAdmin(node.address) as admin:
-            await admin.put_group("shop", retry_delay_ms=1, attempts_max=50)
-            for topic in ("short", "threads", "tasks", "forks"):
-                await admin.create_topic(topic)
+        await prepare(node.address)
         async with AsyncProducer(node.address) as producer:
             ids = await producer.publish_many("short", [Message(b"17")] * count)
         worker = RunningWorker(tmp_path, node.address, "--processes", "3", program=PROGRAM)
@@ -179,7 +343,7 @@ async def test_children_are_killed_under_load_and_each_message_is_handled(tmp_pa
             await until(lambda: {one[0] for one in runs(tmp_path) if one[1] == "done"} == expected)
             assert await worker.stop() == 0
     attempts: dict[str, list[int]] = {}
-    for name, what, _, attempt in runs(tmp_path):
+    for name, what, _, attempt, _ in runs(tmp_path):
         if what == "begun":
             attempts.setdefault(name, []).append(int(attempt))
     for found in attempts.values():

@@ -66,7 +66,9 @@ class RunningWorker:
         self.process: asyncio.subprocess.Process
 
     async def __aenter__(self) -> Self:
-        (self.folder / "shop.py").write_text(textwrap.dedent(self._program))
+        path, program = self.folder / "shop.py", textwrap.dedent(self._program)
+        if not path.exists() or path.read_text() != program:  # others may be reading it
+            path.write_text(program)
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "hourwheel.cli", "worker", "shop:app", *self._options),

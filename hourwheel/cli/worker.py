@@ -26,6 +26,15 @@ def _as_celery_has_it(given: str | None) -> None:
         )
 
 
+def _as_celery_counts(given: str | None) -> None:
+    """Raises BadParameter: processes are counted otherwise here."""
+    if given is not None:
+        raise typer.BadParameter(
+            f"write --processes {given}; how many messages of a handler are handled at one time in "
+            f"each is said there: @app.handler(..., concurrency=16)"
+        )
+
+
 def worker(
     target: Annotated[str, typer.Argument(help="Where the app is, as module:app.")],
     process_count: Annotated[
@@ -56,6 +65,16 @@ def worker(
             hidden=True,
             is_eager=True,
             callback=_as_celery_has_it,
+        ),
+    ] = None,
+    _concurrency: Annotated[
+        str | None,
+        typer.Option(
+            *("-c", "--concurrency"),
+            help="Says how processes are counted here.",
+            hidden=True,
+            is_eager=True,
+            callback=_as_celery_counts,
         ),
     ] = None,
 ) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from sysconfig import get_paths
-from typing import Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from hourwheel import errors
 from hourwheel.client.blocking import Producer
@@ -26,7 +26,7 @@ from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
 from hourwheel.workers.execution import Execution, Middleware
 from hourwheel.workers.handler import CONCURRENCY, TIME_LIMIT_MS, Function, Handler, make_handler
-from hourwheel.workers.hints import check_settings, mark
+from hourwheel.workers.hints import check_settings, mark, missing
 from hourwheel.workers.lengths import Length, length_to_ms
 from hourwheel.workers.payloads import encode
 from hourwheel.workers.recurring import Recurring
@@ -87,6 +87,12 @@ class App:
         self._handlers: list[Handler] = []
         self._recurrences: list[Recurring] = []
         self._producer: Producer | None = None
+
+    if not TYPE_CHECKING:  # to which each attribute would be one
+
+        def __getattr__(self, name: str) -> object:
+            """Say what to write instead of what other libraries have. Raises AttributeError."""
+            raise missing(name)
 
     @property
     def handlers(self) -> Sequence[Handler]:

@@ -18,6 +18,13 @@ _WORDS: Final = {
     "expiration": "expires=, a timedelta or an instant",
     "max_retries": "nothing: attempts are the group's",
 }
+_ATTRIBUTES: Final = {
+    "task": '@app.handler("orders")',
+    "actor": '@app.handler("orders")',
+    "send_task": 'app.publish("orders", payload)',
+    "worker_main": "await app.serve(), or hourwheel worker module:app",
+    "conf": "arguments of App and of @app.handler",
+}
 _CALLS: Final = ("delay", "apply_async", "send", "send_with_options")
 
 
@@ -26,6 +33,12 @@ def check_settings(given: Mapping[str, object]) -> None:
     for name in given:
         hint = f": write {_WORDS[name]}" if name in _WORDS else ""
         raise errors.InvalidArgument(f"publish takes no {name}{hint}")
+
+
+def missing(name: str) -> AttributeError:
+    """What is raised for an attribute that an `App` has not, and what to write instead."""
+    hint = f": write {_ATTRIBUTES[name]}" if name in _ATTRIBUTES else ""
+    return AttributeError(f"an App has no attribute {name!r}{hint}")
 
 
 def mark(function: Callable[..., object], topic: str) -> None:

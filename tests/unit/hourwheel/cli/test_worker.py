@@ -22,6 +22,9 @@ def test_worker_when_the_app_is_named_as_for_celery(cli: Cli) -> None:
         assert found.exit_code == ExitCode.USAGE
         assert f"worker {app} --processes" in " ".join(found.stderr.replace("│", "").split())
 
+    counted = cli("worker", "shop", "-c", "4")
+    assert (counted.exit_code, "--processes 4" in counted.stderr) == (ExitCode.USAGE, True)
+
 
 @pytest.mark.parametrize("address", ["here", "here:", "127.0.0.1:70000"])
 def test_worker_when_the_address_of_its_probes_is_none(cli: Cli, address: str) -> None:

@@ -342,6 +342,26 @@ async def test_a_worker_names_the_handler_whose_filter_is_none(
     assert raised.value.params["position"]
 
 
+def test_a_second_app_of_a_group_that_wants_other_messages_is_refused(
+    hourwheel_broker: Broker,
+) -> None:
+    one, two = App(group="shop"), App(group="shop")
+    seen: list[str] = []
+    one.handler("orders", filter="paid")(seen.append)
+    two.handler("orders", filter="unpaid")(seen.append)
+    hourwheel_broker.run(one)
+    one.publish("orders", "first", tags=["paid"])
+    hourwheel_broker.settle()
+
+    def run() -> None:
+        hourwheel_broker.run(two)
+        hourwheel_broker.settle()
+
+    with pytest.raises(errors.SubscriptionMismatch, match="wants tags 'paid' of topic 'orders'"):
+        run()
+    assert seen == ["first"]
+
+
 def test_a_recurrence_that_cannot_be_is_named(hourwheel_broker: Broker) -> None:
     app = App(group="shop")
     app.recurring("61 * * * *")(report)

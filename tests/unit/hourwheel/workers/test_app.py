@@ -119,6 +119,12 @@ def test_a_handler_that_is_called_as_a_task_says_how_it_is_called() -> None:
         with pytest.raises(InvalidArgument, match=r"app\.publish\('orders', payload"):
             call({"id": 17}, countdown=30)
 
+    decorated: Any = app
+    with pytest.raises(AttributeError, match=r"write @app\.handler"):
+        decorated.task(close)
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        _ = decorated.nonsense
+
     def has_its_own(order: int) -> None: ...
 
     has_its_own.delay = 3  # type: ignore[attr-defined]

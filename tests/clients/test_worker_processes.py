@@ -226,7 +226,7 @@ class Workers:
 
     async def stop(self) -> None:
         for worker in self._workers:
-            assert await worker.stop() == 0
+            await worker.stop()  # one that has just been started ends by the signal
 
 
 def children_of(worker: int) -> list[str]:

@@ -292,7 +292,7 @@ async def test_workers_are_killed_under_load_and_what_they_had_comes_again_after
     assert count_repeats(runs(tmp_path), workers.killed, lease_ms) >= len(hanging)
 
 
-async def prepare(server: str, invisible_ms: int | None = None) -> None:
+async def prepare(server: str, invisible_ms: int = 30_000) -> None:
     async with AsyncAdmin(server) as admin:
         await admin.put_group("shop", retry_delay_ms=1, attempts_max=50, invisible_ms=invisible_ms)
         for topic in TOPICS:

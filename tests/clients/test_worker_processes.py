@@ -7,6 +7,7 @@ import signal
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -95,12 +96,13 @@ TOPICS = ("short", "threads", "tasks", "forks", "splits", "splits_in_tasks", "al
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "shop.py").write_text(textwrap.dedent(PROGRAM))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "shop", raising=False)
-    return tmp_path
+    sys.modules.pop("shop", None)
+    yield tmp_path
+    sys.modules.pop("shop", None)
 
 
 def message(name: str) -> MessageContext:

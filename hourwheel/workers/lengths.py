@@ -2,8 +2,7 @@
 
 A bare number is refused, but 0, which needs no unit. Who comes from Celery means seconds by it, and
 who comes from dramatiq milliseconds; taken for the other, a message is a thousand times too early.
-Where a name says its unit (`delay_ms`), numbers are what is wanted:
-docs/decisions/00XX-workers-a-number-has-a-unit.md.
+Where a name says its unit (`delay_ms`), numbers are what is wanted.
 """
 
 from datetime import timedelta

@@ -26,8 +26,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test collected test-static test-most test-spark test-ops \
 	test-clients test-console coverage check lint types contracts \
-	format bench bench-lives bench-peers soak chaos chaos-long dist release site packaging-lint \
-	pages lock proto proto-accept proto-lint spark-zip clean
+	format bench bench-lives bench-peers soak chaos chaos-long upgrade dist release site \
+	packaging-lint pages lock proto proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -169,6 +169,12 @@ chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (some
 
 chaos-long: $(VENV)/dev.stamp  ## every scenario, 20 rounds of a new seed each, and audited
 	@$(BIN)/python -m chaos --rounds 20 --audit
+
+# FROM is a revision of git; about two days old where nobody says.
+FROM ?= $(shell git rev-list -1 --before='2 days ago' HEAD)
+
+upgrade: $(VENV)/dev.stamp  ## a rolling restart from FROM=revision to this tree under load, checked
+	@$(BIN)/python -m chaos.upgrade --from $(FROM)
 
 # Who installs a node builds the wheel, and needs nothing of what development needs.
 $(BUILD_BIN)/.stamp: requirements/build.txt

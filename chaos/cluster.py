@@ -23,6 +23,9 @@ from hourwheel.clock import SystemClock
 _LOOK_S: Final = 0.02
 _ANSWER_S: Final = 2.0
 HANG_S: Final = 60.0
+_BEGINNINGS: Final = frozenset({"mastership_started", "master"})
+"""What a node says when it serves; the second is of the first versions, as below."""
+_ENDS: Final = frozenset({"mastership_ended", "node_started", "master no more", "serving"})
 SMALL: Final[dict[str, dict[str, Any]]] = {
     "disk": {"free_bytes_min": 0, "reserve_bytes": 0},
     "log": {"segment_bytes": 4 << 20, "index_interval_bytes": 1 << 13},
@@ -148,7 +151,8 @@ class Cluster:
         }
         if self.principals is not None and files is not None:
             sections |= self.principals.sections(files.tls_certificate_file, files.tls_key_file)
-        sections["console"] = {"listen": "", **self._values.get("console", {})}
+        if (node.tree / "node" / "console").is_dir():  # else it is an older version
+            sections["console"] = {"listen": "", **self._values.get("console", {})}
         if len(named) > 1:
             trust = {"secret_file": str(self._shared_secret)}
             if files is not None and self.network.is_tls:
@@ -201,6 +205,11 @@ class Cluster:
         self.nodes = {name: node for name, node in everybody.items() if name in chosen}
         self.others = {name: node for name, node in everybody.items() if name not in chosen}
 
+    def change_version(self, node: NodeProcess, tree: Path, python: str) -> None:
+        """A node that does not run is of another checkout from its next start on."""
+        node.tree, node.python = tree, python
+        self._write_node(node)
+
     # -- life -------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -242,7 +251,7 @@ class Cluster:
             Mastership(int(event["epoch"]), name)
             for name, node in self.everybody.items()
             for event in node.read_log()
-            if event.get("event") == "mastership_started"
+            if event.get("event") in _BEGINNINGS
         ]
         return sorted(found)
 
@@ -273,11 +282,9 @@ class Cluster:
     @staticmethod
     def _has_retired(node: NodeProcess) -> bool:
         last = [
-            event["event"]
-            for event in node.events
-            if event.get("event") in {"mastership_started", "mastership_ended", "node_started"}
+            event["event"] for event in node.events if event.get("event") in _BEGINNINGS | _ENDS
         ]
-        return bool(last[-1] != "mastership_started")
+        return last[-1] not in _BEGINNINGS
 
     def followers(self, master: NodeProcess) -> list[NodeProcess]:
         """All others."""

@@ -41,11 +41,25 @@ class Mix:
     has_priorities: bool = True
     has_bulk_moves: bool = True
     """Whether what is due long after the test is moved to now, many at once."""
+    has_transactions: bool = True
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
     """Part of what is received that is left until its lease ends."""
 
 
+PLAIN_MIX: Final = Mix(
+    open_max=800,
+    delay_ms_max=1_200,
+    move_ratio=0.0,
+    unique_names=0,
+    has_order=False,
+    has_recurrences=False,
+    has_expiry=False,
+    has_priorities=False,
+    has_bulk_moves=False,
+    has_transactions=False,
+)
+"""What brokers of the first versions can do: publish, cancel, receive, acknowledge, give back."""
 QUICK_MIX: Final = Mix(open_max=1_000, delay_ms_max=500, forget_ratio=0.01)
 """For tests that want to see an end soon."""
 

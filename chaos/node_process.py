@@ -47,6 +47,8 @@ class NodeProcess:
     prefix: list[str] = field(default_factory=list)
     tree: Path = TREE
     """The checkout that runs."""
+    python: str = sys.executable
+    """The interpreter that runs it."""
     plan: dict[str, Any] | None = None
     """For chaos/faulty_process.py, at the next start only; None: a sound process."""
     launcher: tuple[str, ...] = ()
@@ -112,7 +114,7 @@ class NodeProcess:
         self.plan = None
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(*self.prefix, sys.executable, "-m", *module, "--config", str(self.config_file)),
+                *(*self.prefix, self.python, "-m", *module, "--config", str(self.config_file)),
                 *("--ready-file", str(self._ready_file)),
                 cwd=self.tree,
                 stdin=asyncio.subprocess.DEVNULL,

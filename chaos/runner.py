@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import shutil
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -105,6 +106,8 @@ class Options:
     pending: int = 0
     """Messages of the far future that are there before the first fault."""
     tree: Path = TREE
+    python: str = sys.executable
+    """The interpreter that runs the tree."""
     mix: Mix = MIX
     nodes: tuple[str, ...] = NODES
     launcher: tuple[str, ...] = ()
@@ -218,7 +221,7 @@ async def _play(
     cluster: Cluster, scenario: Scenario, result: Result, options: Options, say: Say
 ) -> None:
     for node in cluster.nodes.values():
-        node.launcher = options.launcher
+        node.launcher, node.python = options.launcher, options.python
         if scenario.needs == "clocks":
             node.plan = clock_plan(node)
     with _disks(cluster, scenario) as disks:

@@ -116,6 +116,14 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Nothing is connected yet."""
+        used = {
+            pupils.TOPIC: self.mix.has_order,
+            grocer.TOPIC: self.mix.has_expiry,
+            ranker.TOPIC: self.mix.has_priorities,
+            postponer.TOPIC: self.mix.has_bulk_moves,
+        }
+        groups = self.history.groups.items()
+        self.history.groups = {name: of for name, of in groups if used.get(of[0], True)}
         self._open: set[int] = set()
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
@@ -148,14 +156,11 @@ class Workload:
             background = [
                 tasks.create_task(self._consume(channel, group, number))
                 for number, group in enumerate(CONSUMERS)
+                if group in self.history.groups
             ]
             background.append(tasks.create_task(self._cancel_some()))
             mover = await clients.enter_async_context(AsyncProducer(channel))
             background.append(tasks.create_task(self._move_some(mover)))
-            client = AsyncTransactions(channel, group="traders")
-            contradictions = self.history.contradictions
-            self.trader = Trader(client, "beta", self._accept_all, self.fail, contradictions)
-            background.append(tasks.create_task(self.trader.answer()))
             producer = await clients.enter_async_context(
                 AsyncProducer(Channel(self.servers, **options), batch_messages=60)
             )
@@ -164,8 +169,13 @@ class Workload:
                 *(tasks.create_task(self._publish_lists(producer, number)) for number in callers),
                 tasks.create_task(self._publish_unary(channel, 1 + self.seed)),
                 tasks.create_task(self._publish_unary(channel, 0)),
-                tasks.create_task(self._trade()),
             ]
+            if self.mix.has_transactions:
+                client = AsyncTransactions(channel, group="traders")
+                contradictions = self.history.contradictions
+                self.trader = Trader(client, "beta", self._accept_all, self.fail, contradictions)
+                background.append(tasks.create_task(self.trader.answer()))
+                self._producing.append(tasks.create_task(self._trade()))
             others = publishers(self, producer, self.admin)
             self._producing += [tasks.create_task(one) for one in others]
             if self.mix.has_order:
@@ -204,14 +214,20 @@ class Workload:
         for topic, queue_count in (TOPICS | more).items():
             await self.admin.create_topic(topic, queue_count=queue_count)
         times = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
-        for group, (_, attempts_max) in GROUPS.items():
-            rules = _RULES.get(group, pupils.Rules())._asdict() | times
-            own = {"attempts_max": attempts_max, "keeps_expired": group == grocer.KEEPER}
-            await self.admin.put_group(group, **(rules | own))
-        self.history.ordered.update(pupils.ORDERED)
-        for group, one in _RULES.items():
-            if one.in_flight_max:
-                self.history.limits[group] = (one.in_flight_max, one.per_second_max)
+        for group, (_, attempts_max) in self.history.groups.items():
+            rules: dict[str, Any] = {"attempts_max": attempts_max} | times
+            if group in _RULES:
+                rules |= _RULES[group]._asdict()
+                self._note_rules(group, _RULES[group])
+            elif group == grocer.KEEPER:
+                rules["keeps_expired"] = True
+            await self.admin.put_group(group, **rules)
+
+    def _note_rules(self, group: str, rules: pupils.Rules) -> None:
+        if rules.order != "none":
+            self.history.ordered.add(group)
+        if rules.in_flight_max:
+            self.history.limits[group] = (rules.in_flight_max, rules.per_second_max)
 
     async def wait_for(self, condition: Callable[[], object]) -> None:
         """Go on until `condition` holds."""
@@ -259,7 +275,7 @@ class Workload:
         before = await self._place_if_wheel_is_empty()
         if before is None:
             return False
-        for group in (*GROUPS, *([clockmaker.GROUP] * self.mix.has_recurrences)):
+        for group in (*self.history.groups, *([clockmaker.GROUP] * self.mix.has_recurrences)):
             lags = (await self.admin.get_group(group)).lags
             if any(lag.unresolved_count for lag in lags):
                 return False

@@ -51,7 +51,7 @@ from node.shard.shard import Applied
 from node.telemetry import logs
 from replication.control_state.state import ControlState, ShardInfo
 from replication.rules.follower import Follower, Stage
-from replication.rules.master import ReplicationConfig
+from replication.rules.master import Master, ReplicationConfig
 from replication.rules.master_lease import LeaseGrant
 from storage.log.epochs import EpochStore
 
@@ -265,16 +265,14 @@ class ClusterMember:
         self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _step(self) -> None:
-        master = self.replica.rules
-        if master is not None:
-            for node in master.followers:
-                if self._control.is_dead(node):
-                    master.on_unreachable(node)
+        master = self._note_dead()
         self._guard.note_others(frozenset() if master is None else master.low_members)
         try:
             if self._is_stale and self._state is not None:
                 self._apply_state(self._state)
             self.replica.step(self._monotonic_ms())
+            if self._note_dead() is not master:  # an epoch has begun: it need not wait for them
+                self.replica.step(self._monotonic_ms())
         except errors.DiskFull:  # it cannot even note the epoch: another node should be master
             self._has_no_room = not (
                 self.replica.identity.is_alone and self._guard.give_up_reserve()
@@ -291,6 +289,15 @@ class ClusterMember:
                 self._report()
         self._refresh()
         self.perform()
+
+    def _note_dead(self) -> Master | None:
+        """The rules of this node's mastership, if there is one: they know who is dead."""
+        master = self.replica.rules
+        if master is not None:
+            for node in master.followers:
+                if self._control.is_dead(node):
+                    master.on_unreachable(node)
+        return master
 
     def _report(self) -> None:
         report = report_of(self.replica, self._guard, requests_step_down=self._requests_step_down)

@@ -54,6 +54,9 @@ from storage.log.recent_batches import read_piece
 
 _PART_BYTES = 1 << 20
 _UNACKED_BYTES_MAX = 16 << 20
+_KEEP_ROOM_MS = 1_000.0
+"""So long after an epoch was noted there is room made for the next: while a takeover lasts, clients
+wait for each sync."""
 _LEASE_LOST = "no majority has answered: another epoch may have begun"
 _FULL_DISK = "the disk is full"
 _NOT_BEGUN = "elected, and an own write does not end: the epoch cannot begin"
@@ -95,6 +98,7 @@ class Replica:
         """When it was last elected, by the monotonic clock."""
         self._has_requested_successor = False
         """In this epoch."""
+        self._lacks_room_since_ms: float | None = None
         self._effects: list[Effect] = []
         self.stats = EpochStats()
         self.level_max = FEATURE_LEVEL
@@ -287,7 +291,13 @@ class Replica:
     # -- time -------------------------------------------------------------------------------------
 
     def step(self, monotonic_ms: float) -> None:
-        """Do what time and the state ask for. To be called often, at least every 50 ms."""
+        """Do what time and the state ask for. To be called often, at least every 50 ms.
+
+        Raises:
+            DiskFull: a new epoch cannot be noted.
+            FsyncFailed, DiskFailed: stop the process.
+        """
+        self._keep_room(monotonic_ms)
         mastership = self.mastership
         if mastership is not None and not self.identity.is_alone:
             rules = mastership.rules
@@ -308,6 +318,17 @@ class Replica:
         if self._is_stuck(monotonic_ms):
             self._has_requested_successor = True
             self._effects.append(RequestSuccessor(_NOT_BEGUN))
+
+    def _keep_room(self, monotonic_ms: float) -> None:
+        """See that the next epochs can be noted on a full disk, when nobody waits for this node."""
+        lacking = [one for one in (self._epochs, self.follower) if one.lacks_room]
+        if not lacking:
+            self._lacks_room_since_ms = None
+        elif self._lacks_room_since_ms is None:
+            self._lacks_room_since_ms = monotonic_ms
+        elif monotonic_ms - self._lacks_room_since_ms >= _KEEP_ROOM_MS:
+            for one in lacking:
+                one.keep_room()
 
     def _is_stuck(self, monotonic_ms: float) -> bool:
         """Whether it was elected so long ago that not even the former lease is what it waits for.

@@ -213,6 +213,15 @@ class Follower:
         """Incarnations whose processes are known to have ended."""
         return self._grant.ended_boot_ids
 
+    @property
+    def lacks_room(self) -> bool:
+        """`keep_room` should be called, when there is time for it."""
+        return self._seen.lacks_room
+
+    def keep_room(self) -> None:
+        """See that the next epoch can be noted on a full disk. Raises FsyncFailed, DiskFailed."""
+        self._seen.keep_room()
+
     def end(self) -> None:
         """The stream is over."""
         self.stage = Stage.NONE

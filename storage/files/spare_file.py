@@ -10,11 +10,13 @@ system, where somebody else would take it. Nobody reads a spare; after a crash i
 
     link    epochs       -> epochs.old
     rename  epochs.spare -> epochs         and sync the folder: from here on this is the version
-    rename  epochs.old   -> epochs.spare   and sync the folder
+    rename  epochs.old   -> epochs.spare   and sync the folder: before the spare is used again
 
 File and spare are never the same file, whatever a power cut leaves of these steps: the spare's own
 name is durable before, and the third begins when the second is. Where there is an old one and no
-spare, the cut came behind the second, and the old one is the spare.
+spare, the second was done and the third not, and the old one is the spare. The third is not needed
+for the version to be durable: it is left to whoever uses the spare next, which may be later, when
+nobody waits.
 
 This holds where a file that is written over keeps its blocks: ext4, XFS, tmpfs. Btrfs and ZFS write
 elsewhere, and may find no room all the same.
@@ -86,7 +88,7 @@ def _fill(file: File, size_bytes: int) -> None:
 
 
 def exchange(disk: Disk, path: str) -> None:
-    """Let the spare, which is durable, be the file; what was the file is the spare.
+    """Let the spare, which is durable, be the file; what was the file is the next spare.
 
     Raises:
         FsyncFailed, DiskFailed: stop the process.
@@ -97,6 +99,3 @@ def exchange(disk: Disk, path: str) -> None:
             disk.link(path, old)
     disk.rename(spare, path)
     disk.sync_dir(parent_of(path))
-    if disk.exists(old):
-        disk.rename(old, spare)
-        disk.sync_dir(parent_of(path))

@@ -64,7 +64,7 @@ class EpochFile:
     (nothing has changed; rarely: the file keeps room, see storage.files.spare_file).
     """
 
-    __slots__ = ("_disk", "_entries", "_identity", "_path")
+    __slots__ = ("_disk", "_entries", "_identity", "_path", "lacks_room")
 
     def __init__(
         self, disk: Disk, path: str, identity: Identity, entries: list[EpochEntry]
@@ -74,6 +74,8 @@ class EpochFile:
         self._path = path
         self._identity = identity
         self._entries = entries
+        self.lacks_room = False
+        """`keep_room` should be called, when there is time for it."""
 
     @classmethod
     def open(cls, disk: Disk, path: str, identity: Identity) -> "EpochFile":
@@ -91,6 +93,7 @@ class EpochFile:
     def keep_room(self) -> None:
         """See that the next epochs can be noted on a full disk, as far as there is room now."""
         atomic_file.keep_room(self._disk, self._path, len(self._entries) * _ENTRY.size)
+        self.lacks_room = False
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -133,7 +136,7 @@ class EpochFile:
         payload = b"".join(_ENTRY.pack(*entry) for entry in entries)
         header = pack_file_header(FileType.EPOCHS, self._identity)
         atomic_file.write_over(self._disk, self._path, header, payload)
-        self._entries = entries
+        self._entries, self.lacks_room = entries, True
 
 
 def _unpack(payload: bytes, path: str) -> list[EpochEntry]:
@@ -202,6 +205,8 @@ class EpochStore:
         """0 before the first."""
         self.master = master
         """Its node id; empty before the first."""
+        self.lacks_room = False
+        """`keep_room` should be called, when there is time for it."""
 
     @classmethod
     def open(cls, disk: Disk, path: str, identity: Identity) -> "EpochStore":
@@ -225,6 +230,7 @@ class EpochStore:
     def keep_room(self) -> None:
         """See that the next epoch can be noted on a full disk, as far as there is room now."""
         atomic_file.keep_room(self._disk, self._path, _EPOCH.size + len(self.master.encode()))
+        self.lacks_room = False
 
     def is_acceptable(self, epoch: Epoch, master: NodeId) -> bool:
         """Whether to follow that master in that epoch, as far as this node can tell."""
@@ -245,4 +251,4 @@ class EpochStore:
         header = pack_file_header(FileType.EPOCH_SEEN, self._identity)
         payload = _EPOCH.pack(epoch) + master.encode()
         atomic_file.write_over(self._disk, self._path, header, payload)
-        self.epoch, self.master = epoch, master
+        self.epoch, self.master, self.lacks_room = epoch, master, True

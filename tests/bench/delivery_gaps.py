@@ -80,13 +80,14 @@ class Stream:
         return max(0.0, float(np.diff(times).max()) - INTERVAL_MS)
 
     def first_after_ms(self, instant_ms: float, pause_ms: float = 50.0) -> float:
-        """How long after `instant_ms` deliveries went on, if they paused for `pause_ms` at all."""
+        """How long after `instant_ms` deliveries went on, if they paused for `pause_ms` at all.
+
+        The first pause counts: a later one has another cause.
+        """
         found = np.array([at for at, _ in self._arrivals])
         low = max(0, int(np.searchsorted(found, instant_ms)) - 1)
-        gaps = np.diff(found[low:])
-        if not len(gaps) or float(gaps.max()) < pause_ms:
-            return 0.0
-        return float(found[low + int(gaps.argmax()) + 1] - instant_ms)
+        pauses = np.flatnonzero(np.diff(found[low:]) >= pause_ms)
+        return float(found[low + int(pauses[0]) + 1] - instant_ms) if len(pauses) else 0.0
 
     async def _publish(self) -> None:
         next_ms = int(time.time() * 1_000) + _AHEAD_MS

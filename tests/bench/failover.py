@@ -1,10 +1,14 @@
-"""Failover: a node is killed under load; when does the next due message arrive, and is any lost?"""
+"""Failover: a node is killed under load; when does the next due message arrive, and is any lost?
+
+Hand-overs (planned transfers of mastership) are measured beside the kills.
+"""
 
 import asyncio
 import os
 import signal
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,14 +21,18 @@ from tests.bench import load, machine
 from tests.bench.delivery_gaps import Stream
 from tests.bench.results import Report, at_most
 from tests.bench.sizes import Size
-from tests.bench.takeover_log import find_steps, read_events
+from tests.bench.takeover_log import KILL_STEPS, TRANSFER_STEPS, find_steps, read_events
 
 MEDIAN_TARGET = at_most(500)
 MAX_TARGET = at_most(1_500)
+TRANSFER_TARGET = at_most(100)
 NONE_TARGET = at_most(0)
 NODES: Final = 3
-_BACK_S: Final = 30.0
+_BACK_S: Final = 120.0
+"""A node that was killed is in sync again: at 10,000 msg/s that takes a while on a busy machine."""
 _SETTLE_S: Final = 1.0
+_FOLLOWERS_SHARE: Final = 4
+"""A kill of a follower for so many of the master: nothing is promised of it."""
 
 
 async def run(size: Size, folder: Path) -> Report:
@@ -34,16 +42,17 @@ async def run(size: Size, folder: Path) -> Report:
     """
     pending = int(os.environ.get("FAILOVER_PENDING", size.pick(2_000, 100_000, 1_000_000)))
     kills = int(os.environ.get("FAILOVER_KILLS", size.pick(1, 3, 20)))
-    after_s = size.pick(1.0, 3.0, 3.0)
+    after_s = size.pick(1.0, 2.0, 2.0)
     report = Report(
         [
-            f"{NODES} nodes and the client on one machine; {pending:,} messages pending",
-            f"{kills} kills (-9) of each kind of the master, and of a follower",
+            f"{NODES} nodes and the client on one machine; {pending:,} messages pending at first",
+            f"{kills} hand-overs, {kills} kills (-9) of each kind of master, some of a follower",
             "broker: its process alone; both: and its control process in the same moment",
             "load: 10,000 msg/s published, a message due every 5 ms to one consumer",
             "time: from the kill until deliveries go on; 0 where they never paused for 50 ms",
+            "hand-over: the longest time without a delivery, less the 5 ms between messages",
             f"the node is started again {after_s:.0f} s after its death",
-            "steps: medians from the logs of the nodes",
+            "steps: medians from the logs of the nodes, since the kill or the call",
         ]
     )
     async with LocalCluster(folder / "cluster", NODES) as cluster:
@@ -52,17 +61,10 @@ async def run(size: Size, folder: Path) -> Report:
             work = load.cut_columns(load.spread_delays(pending), load.make_bodies())
             await load.publish_columns(producer, work)
         async with Stream(cluster.servers) as stream, AsyncAdmin(cluster.servers) as admin:
+            await _measure_transfers(report, cluster, admin, stream, kills)
             for kind in _KINDS:
-                times, steps = [], defaultdict[str, list[float]](list)
-                for _ in range(kills):
-                    index = await _choose(cluster, admin, kind)
-                    begun_ms, took_ms = await _kill(cluster, stream, index, kind, after_s)
-                    times.append(took_ms)
-                    if kind.is_master:
-                        _collect(cluster, begun_ms, steps)
-                _add(report, kind, times)
-                for step, found in steps.items():
-                    report.add_median(f"    {step}", found, "ms")
+                count = kills if kind.is_master else max(1, kills // _FOLLOWERS_SHARE)
+                await _measure_kills(report, cluster, admin, stream, kind, count, after_s)
     report.add("acknowledged and lost", stream.missing, "messages", NONE_TARGET)
     note = f"by {stream.early_ms:.1f} ms at most" if stream.early else ""
     report.add("early", stream.early, "messages", NONE_TARGET, note)
@@ -82,23 +84,70 @@ class _Kind(NamedTuple):
 
 _KINDS: Final = (
     _Kind("master killed, broker", is_master=True, with_control=False),
-    _Kind("master killed, both", is_master=True, with_control=True, leads_raft=False),
-    _Kind("master and Raft's leader killed, both", True, True, leads_raft=True),
+    _Kind("master killed, both, Raft's leader lives", True, True, leads_raft=False),
+    _Kind("master killed, both, Raft's leader with it", True, True, leads_raft=True),
     _Kind("follower killed, both", is_master=False, with_control=True),
 )
 
 
-def _add(report: Report, kind: _Kind, times: list[float]) -> None:
-    target = MEDIAN_TARGET if kind.is_master else None
-    report.add_median(f"{kind.name}: deliveries go on after", times, "ms", target)
-    target = MAX_TARGET if kind.is_master else None
-    report.add(f"{kind.name}: longest", float(np.max(times)), "ms", target)
+class _Steps:
+    """When each step came, in ms since the kill or the call, of all trials."""
+
+    def __init__(self, cluster: LocalCluster, steps: Mapping[str, str]) -> None:
+        self._cluster, self._steps = cluster, steps
+        self._found: dict[str, list[float]] = defaultdict(list)
+
+    def collect(self, begun_ms: float) -> None:
+        """What the nodes' logs say of the trial that began then, and has ended."""
+        events = read_events((node.log_file for node in self._cluster.nodes), begun_ms)
+        for step, after_ms in find_steps(events, begun_ms, self._steps).items():
+            self._found[step].append(after_ms)
+
+    def add_to(self, report: Report) -> None:
+        """Their medians."""
+        for step in self._steps:
+            if found := self._found[step]:
+                report.add_median(f"    {step}", found, "ms")
 
 
-def _collect(cluster: LocalCluster, begun_ms: float, steps: dict[str, list[float]]) -> None:
-    events = read_events((node.log_file for node in cluster.nodes), begun_ms)
-    for step, after_ms in find_steps(events, begun_ms).items():
-        steps[step].append(after_ms)
+async def _measure_transfers(
+    report: Report, cluster: LocalCluster, admin: AsyncAdmin, stream: Stream, count: int
+) -> None:
+    gaps, calls, steps = list[float](), list[float](), _Steps(cluster, TRANSFER_STEPS)
+    for _ in range(count):
+        await cluster.wait_for_master(in_sync=NODES, timeout_s=_BACK_S)
+        begun_ms = time.time() * 1_000
+        await admin.transfer_master()
+        calls.append(time.time() * 1_000 - begun_ms)
+        await asyncio.sleep(_SETTLE_S)
+        gaps.append(stream.longest_gap_ms(begun_ms, begun_ms + calls[-1] + _SETTLE_S * 500))
+        steps.collect(begun_ms)
+    report.add_median("hand-over: no delivery for", gaps, "ms", TRANSFER_TARGET)
+    report.add("hand-over: longest", float(np.max(gaps)), "ms")
+    report.add_median("hand-over: the call returns after", calls, "ms")
+    steps.add_to(report)
+
+
+async def _measure_kills(
+    report: Report,
+    cluster: LocalCluster,
+    admin: AsyncAdmin,
+    stream: Stream,
+    kind: _Kind,
+    count: int,
+    after_s: float,
+) -> None:
+    times, steps = list[float](), _Steps(cluster, KILL_STEPS)
+    for _ in range(count):
+        index = await _choose(cluster, admin, kind)
+        begun_ms, took_ms = await _kill(cluster, stream, index, kind, after_s)
+        times.append(took_ms)
+        if kind.is_master:
+            steps.collect(begun_ms)
+    median, longest = (MEDIAN_TARGET, MAX_TARGET) if kind.is_master else (None, None)
+    report.add_median(f"{kind.name}: deliveries go on after", times, "ms", median)
+    report.add(f"{kind.name}: longest", float(np.max(times)), "ms", longest)
+    steps.add_to(report)
 
 
 async def _choose(cluster: LocalCluster, admin: AsyncAdmin, kind: _Kind) -> int:

@@ -177,6 +177,7 @@ class SimNode:
         self.names: NodeNames | None = None
         self.sweep: ExpirySweep | None = None
         self.seen = EpochStore.open(self.disk, place.under("epoch_seen"), IDENTITY)
+        self.seen.keep_room()
         is_new = is_blank and self.boots == 1
         lease_ms = 0.0 if is_new else cluster.rules.lease.lease_ms
         follower = Follower(

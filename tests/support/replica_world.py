@@ -46,6 +46,7 @@ class ReplicaWorld:
         self.opened = open_shard(place, ShardConfig(log=self.log, has_peers=True))
         self.shard = self.opened.shard
         self.seen = EpochStore.open(self.disk, place.under("epoch_seen"), IDENTITY)
+        self.seen.keep_room()
         follower = Follower(
             me=self.name,
             boot_id=self.boot_id,

@@ -136,6 +136,7 @@ class ShardWorld(ShardProposals):
         self.check_opened()
         self.boots += 1
         self.replica = lone_replica(self.opened, lambda: self.now_ms, self.boots)
+        self.opened.epochs.keep_room()  # as a node does a second later
         for _ in range(2):  # where there is no room at first, the reserve is given up
             self.take_write()
             self.run_write()

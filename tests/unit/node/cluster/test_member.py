@@ -64,6 +64,18 @@ async def test_named_master_serves_and_the_others_apply_the_same(tmp_path: Path)
         assert world["n2"].replica.stats.heartbeats_received > 0
 
 
+async def test_dead_node_leaves_the_in_sync_set_in_the_turn_in_which_an_epoch_begins(
+    tmp_path: Path,
+) -> None:
+    async with MemberWorld(tmp_path) as world:
+        await world["n3"].close()
+        world.control.dead.add("n3")
+        world.control.elect("n2")
+        await let_others_run()
+        assert world.control.in_sync == {"n1", "n2"}
+        await world.serving("n2")
+
+
 async def test_nobody_serves_before_a_master_is_named(tmp_path: Path) -> None:
     async with MemberWorld(tmp_path) as world:
         for node in world.nodes.values():

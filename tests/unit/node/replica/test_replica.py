@@ -76,6 +76,19 @@ def test_master_serves_when_all_that_it_inherited_is_committed_and_applied() -> 
     assert b.shard.views.digest() == a.shard.views.digest()
 
 
+def test_room_for_the_next_epoch_is_made_when_the_takeover_is_over() -> None:
+    """It takes syncs of a folder, for which callers would wait."""
+    a, *_ = cluster()
+
+    def spares() -> list[bool]:
+        return [a.disk.exists(f"shard-0/{name}.spare") for name in ("epochs", "epoch_seen")]
+
+    a.replica.step(900.0)
+    assert spares() == [False, False]
+    a.replica.step(1_001.0)
+    assert spares() == [True, True]
+
+
 def test_I5_nothing_is_written_between_hello_and_begin() -> None:  # noqa: N802
     """The answer told where the log ended; what came behind might even be applied, and not cut."""
     a, b, c = cluster()

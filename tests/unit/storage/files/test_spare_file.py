@@ -16,12 +16,16 @@ def contents(disk: Disk, path: str = PATH) -> bytes:
     return file.pread(file.size(), 0)
 
 
-def store(disk: Disk, raw: bytes) -> None:
+def replace(disk: Disk, raw: bytes) -> None:
     file = open_spare(disk, PATH)
     file.pwrite((raw,), 0)
     file.truncate(len(raw))
     file.datasync()
     exchange(disk, PATH)
+
+
+def store(disk: Disk, raw: bytes) -> None:
+    replace(disk, raw)
     keep_spare(disk, PATH, room_for(len(raw)))
 
 
@@ -34,6 +38,36 @@ def test_versions_take_turns_with_the_spare_and_need_no_room() -> None:
         store(disk, b"%d" % number)
         assert contents(disk) == b"%d" % number
     assert disk.list("") == ["file", "file.spare"]
+
+
+def test_next_version_needs_no_room_when_the_spare_is_not_kept_yet() -> None:
+    disk = SimulatedDisk()
+    store(disk, b"first")
+    disk.capacity_bytes = disk.used_bytes("")
+    for number in range(5):
+        replace(disk, b"%d" % number)
+        assert contents(disk) == b"%d" % number
+    keep_spare(disk, PATH, room_for(10))
+    assert disk.list("") == ["file", "file.spare"]
+
+
+class CountingDisk(SimulatedDisk):
+    syncs = 0
+
+    def sync_dir(self, path: str) -> None:
+        self.syncs += 1
+        super().sync_dir(path)
+
+
+def test_version_is_durable_with_one_sync_of_the_folder() -> None:
+    """A takeover waits for it, on each node: the rest is done when nobody waits."""
+    disk = CountingDisk()
+    store(disk, b"first")
+    disk.syncs = 0
+    replace(disk, b"second")
+    assert disk.syncs == 1
+    disk.crash(random.Random(1))
+    assert contents(disk) == b"second"
 
 
 def test_first_version_and_the_next_need_no_room_when_it_was_kept() -> None:
@@ -73,7 +107,7 @@ def test_version_after_a_power_cut_is_the_last_or_the_one_that_was_being_written
         disk.fail_after(rng.randint(1, 12), takes_effect=rng.random() < 0.5)
         with suppress(SimulatedCrash):
             for number in range(1, 10):
-                store(disk, b"%d" % number)
+                (store if rng.random() < 0.5 else replace)(disk, b"%d" % number)
                 done = number
         disk.crash(rng)
         assert contents(disk) in (b"%d" % done, b"%d" % (done + 1)), f"seed {seed}"

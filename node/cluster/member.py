@@ -492,10 +492,10 @@ class ClusterMember:
 
     def _open_streams(self) -> None:
         rules = self.replica.rules
-        wanted = frozenset[NodeId]() if rules is None else rules.wanted
-        for node in sorted(wanted - frozenset(self._streams)):
+        peers = frozenset[NodeId]() if rules is None else rules.peers
+        for node in sorted(peers - frozenset(self._streams)):
             self._streams[node] = FollowerStream(node, self)
-        for node in sorted(frozenset(self._streams) - wanted):
+        for node in sorted(frozenset(self._streams) - peers):
             self._streams.pop(node).cut()
 
     def report_damage(self, error: errors.DataLoss) -> None:

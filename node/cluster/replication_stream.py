@@ -3,7 +3,7 @@
     master: FollowerStream                                 follower: ReplicationServer
       hello (epoch, boot id) ------------------------------>  notes the epoch; or refuses
                              <---------------- where its log stands, and its epochs: hello
-      begin (where they part, or a snapshot) -------------->  cuts its log there
+      begin (where they diverge, or a snapshot) ----------->  cuts its log there
       log, heartbeat ... ---------------------------------->  appends, writes
                              <--------------- how far it is, the heartbeat's echo: ack
       leases, last heartbeat ------------------------------>  its lease grant ends

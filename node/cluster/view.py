@@ -188,8 +188,8 @@ class ClusterView:
         if replica.mastership is not None:
             due_ms, sequence = replica.mastership.dispatcher.append_cursor
         elif replica.follower.last_heartbeat is not None:
-            beat = replica.follower.last_heartbeat
-            due_ms, sequence = beat.append_cursor_ms, beat.append_cursor_sequence
+            heartbeat = replica.follower.last_heartbeat
+            due_ms, sequence = heartbeat.append_cursor_ms, heartbeat.append_cursor_sequence
         else:
             return 0, 0
         return (due_ms, sequence) if due_ms >= 0 else (0, 0)
@@ -207,7 +207,7 @@ class ClusterView:
         return tuple(
             _follower(one, end, offsets.get(node), monotonic_ms)
             for node, one in sorted(master.followers.items())
-            if node in master.wanted
+            if node in master.peers
         )
 
 

@@ -1,8 +1,8 @@
 """The cluster clock: the lower median of the nodes' clocks, as its master can tell them.
 
-A follower's acknowledgement carries its clock and echoes when the beat it answers was sent; so the
-follower read its clock somewhere between then and now: the round trip bounds the error, and of
-recent samples the one with the shortest counts. Within that bound a clock counts as equal to the
+A follower's acknowledgement carries its clock and echoes when the heartbeat it answers was sent;
+so the follower read its clock somewhere between then and now: the round trip bounds the error, and
+of recent samples the one with the shortest counts. Within that bound a clock counts as equal to the
 master's own: so the noise of the network does not become noise of the clock.
 
 Of two clocks the lower median is the one behind: a message rather comes late by their difference
@@ -78,7 +78,7 @@ class ClusterClock:
 
         Args:
             node: who.
-            sent_ms: when the beat that it answers was sent; monotonic, the node's own wait for
+            sent_ms: when the heartbeat that it answers was sent; monotonic, the node's own wait for
                 the answer taken off.
             received_ms: now, monotonic.
             own_ms: now, by this node's own clock.

@@ -1,12 +1,12 @@
 """The follower's rules: which master to follow, what to append, when to grant a lease. Pure.
 
-    hello   refused        of another cluster, of a lower epoch, of the same epoch and another
-                           master, or while a lease granted to another master lasts
-            answered       with the log's epochs and ends
-    begin   cut, durably   the log is the master's up to there; from now on its parts are taken
-    log     appended       if it is the next
-    beat    lease granted  and echoed with the next acknowledgement, unless it is longer than what
-                           this node would remember
+    hello       refused        of another cluster, of a lower epoch, of the same epoch and another
+                               master, or while a lease granted to another master lasts
+                answered       with the log's epochs and ends
+    begin       cut, durably   the log is the master's up to there; from now on its parts are taken
+    log         appended       if it is the next
+    heartbeat   lease granted  and echoed with the next acknowledgement, unless it is longer than
+                               what this node would remember
 
 What a stream says counts only while it is the latest one: a newer hello ends the older stream.
 """

@@ -27,7 +27,7 @@ from replication.rules.isr import InSyncReplicas, IsrChange
 from replication.rules.master_lease import LeaseConfig, MastershipLease
 from replication.rules.progress import Phase, Progress
 from replication.rules.replica_list import ReplicaList, ReplicasChange
-from storage.log.epochs import EpochEntry, find_parting
+from storage.log.epochs import EpochEntry, find_divergence
 
 PROTOCOL = 1
 
@@ -90,7 +90,7 @@ class Master:
         self._targets = frozenset(start.members if start.targets is None else start.targets)
         self.followers = {
             node: Progress(node, absent_since_ms=monotonic_ms, caught_up_ms=monotonic_ms)
-            for node in sorted(self.wanted)
+            for node in sorted(self.peers)
         }
         self.lease = MastershipLease(config.lease, start.members, start.me)
         self.clock = ClusterClock(config.clock, start.members, start.me)
@@ -103,7 +103,7 @@ class Master:
         """When the cluster clock was last seen to be known; at first, when the epoch began."""
 
     @property
-    def wanted(self) -> frozenset[NodeId]:
+    def peers(self) -> frozenset[NodeId]:
         """Other nodes that have a replica or should have one."""
         lists = frozenset[NodeId]().union(*self.replicas.in_force)
         return (lists | self._targets) - {self.start.me}
@@ -167,24 +167,24 @@ class Master:
             epochs: this log's, oldest first.
             log_start: where this log begins.
         """
-        parting = find_parting(
+        divergence = find_divergence(
             epochs,
             (log_start, self._log_end),
             [EpochEntry(*_pair(one)) for one in hello.epochs],  # type: ignore[arg-type]
             (hello.log_start_offset, hello.log_end_offset),
         )
         progress = self.followers[node]
-        if parting is None or parting < hello.applied_offset:
+        if divergence is None or divergence < hello.applied_offset:
             progress.lose(progress.absent_since_ms, Phase.SNAPSHOT)
             return BeginFrom(epoch=self.start.epoch, take_snapshot=True)
-        progress.begin(parting, hello.boot_id)
+        progress.begin(divergence, hello.boot_id)
         return BeginFrom(
             epoch=self.start.epoch,
-            offset=parting,
+            offset=divergence,
             epochs=[
                 EpochMark(epoch=epoch, start_offset=start)
                 for epoch, start in epochs
-                if start < parting
+                if start < divergence
             ],
         )
 
@@ -301,16 +301,16 @@ class Master:
         monotonic_ms: float,
     ) -> bool:
         """The list, and who should have a replica. Returns whether others than before follow."""
-        before = self.wanted
+        before = self.peers
         self.replicas.on_state(members, version, monotonic_ms)
         self._targets = frozenset(targets)
         self.lease.set_lists(self.replicas.in_force)
         self.clock.set_members(self.replicas.members)
-        for node in self.wanted - frozenset(self.followers):
+        for node in self.peers - frozenset(self.followers):
             self.followers[node] = Progress(
                 node, absent_since_ms=monotonic_ms, caught_up_ms=monotonic_ms
             )
-        return self.wanted != before
+        return self.peers != before
 
     def on_replicas_refused(self, change: ReplicasChange) -> None:
         """The control plane said for certain that the change did not happen, nor will."""

@@ -6,7 +6,7 @@ are equal up to where the first of them leaves it (Kafka's KIP-101 and KIP-279):
 
     master    | epoch 3        | epoch 5     | epoch 8 ...
     follower  | epoch 3        | epoch 5 . . . . . | epoch 6 |
-                                             ^ they part here
+                                             ^ they diverge here
 
 That needs an epoch to belong to one master for ever. The control plane gives epochs out; should it
 ever forget one that it gave (a disk that lied, an operator's restore), the nodes do not: each
@@ -22,8 +22,8 @@ oldest first:
        8     8  start_offset  u64   of its first batch; not below the one before
 
 Epochs leave from the front when the log has been trimmed beyond them. After a crash the log may
-begin earlier again, before the first epoch that is known: then two logs that part there count as
-unrelated, and the follower takes a snapshot.
+begin earlier again, before the first epoch that is known: then two logs that diverge there count
+as unrelated, and the follower takes a snapshot.
 
 `EpochStore`, of type ES:
 
@@ -117,7 +117,7 @@ class EpochFile:
         last = self.latest
         grows = last is None or (epoch > last.epoch and start_offset >= last.start_offset)
         errors.invariant(grows, "epochs only grow", epoch=epoch, start_offset=start_offset)
-        # The epoch that ends just where the log begins stays: two logs may part there.
+        # The epoch that ends just where the log begins stays: two logs may diverge there.
         ended = bisect_left(self._entries, log_start_offset, key=lambda entry: entry.start_offset)
         kept = self._entries[max(0, ended - 1) :]
         self._replace([*kept, EpochEntry(Epoch(epoch), Offset(start_offset))])
@@ -151,13 +151,13 @@ def _unpack(payload: bytes, path: str) -> list[EpochEntry]:
     return entries
 
 
-def find_parting(
+def find_divergence(
     master: Sequence[EpochEntry],
     master_span: tuple[int, int],
     follower: Sequence[EpochEntry],
     follower_span: tuple[int, int],
 ) -> Offset | None:
-    """Up to where the logs are the same, or None where that cannot be known or is not there.
+    """Where two logs diverge: up to there they are the same. None where that cannot be known.
 
     Args:
         master: its epochs, oldest first.
@@ -175,9 +175,9 @@ def find_parting(
             continue
         # An epoch may be noted before its first batch, or those in front of it, are in the log.
         ends = _end_of(master, epoch, master_span[1]), _end_of(follower, epoch, follower_span[1])
-        parting = min(*ends, master_span[1], follower_span[1])
-        is_sendable = master_span[0] <= parting and follower_span[0] <= parting
-        return Offset(parting) if is_sendable else None
+        divergence = min(*ends, master_span[1], follower_span[1])
+        is_sendable = master_span[0] <= divergence and follower_span[0] <= divergence
+        return Offset(divergence) if is_sendable else None
     # No epoch in common: a log that begins at 0 can be built from the beginning.
     return Offset(0) if master_span[0] == 0 and follower_span[0] == 0 else None
 

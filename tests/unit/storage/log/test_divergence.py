@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hourwheel.types import Epoch, Offset
 from storage.files.file_header import Identity
-from storage.log.epochs import EpochEntry, EpochFile, find_parting
+from storage.log.epochs import EpochEntry, EpochFile, find_divergence
 from tests.sim.disk import SimulatedDisk
 
 Log = list[tuple[int, int]]
@@ -50,7 +50,7 @@ def related_logs(draw: st.DrawFn) -> list[Log]:
 def test_parting_is_where_the_logs_differ_first(logs: list[Log]) -> None:
     for master in logs:
         for follower in logs:
-            found = find_parting(
+            found = find_divergence(
                 entries_of(master), (0, len(master)), entries_of(follower), (0, len(follower))
             )
             assert found == common_length(master, follower)
@@ -63,7 +63,7 @@ def test_parting_is_no_further_when_the_follower_knows_epochs_without_any_batch(
     """A reign of which nothing was written, or a log that was cut before its epochs were."""
     master, follower = logs[0], logs[1]
     cut = data.draw(st.integers(0, len(follower)))
-    found = find_parting(entries_of(master), (0, len(master)), entries_of(follower), (0, cut))
+    found = find_divergence(entries_of(master), (0, len(master)), entries_of(follower), (0, cut))
     assert found == common_length(master, follower[:cut])
 
 
@@ -75,7 +75,7 @@ def test_parting_is_none_when_the_master_does_not_have_it_any_more(
     start = data.draw(st.integers(0, len(master)))
     kept = [one for one in entries_of(master) if one.start_offset <= start][-1:]
     kept += [one for one in entries_of(master) if one.start_offset > start]
-    found = find_parting(kept, (start, len(master)), entries_of(follower), (0, len(follower)))
+    found = find_divergence(kept, (start, len(master)), entries_of(follower), (0, len(follower)))
     if found is not None:
         assert start <= found
         assert found == common_length(master, follower)
@@ -99,10 +99,10 @@ def test_parting_is_the_same_when_epochs_before_the_logs_are_forgotten(
     master, follower = logs[0], logs[1]
     starts = [data.draw(st.integers(0, len(log))) for log in (master, follower)]
     spans = (starts[0], len(master)), (starts[1], len(follower))
-    found = find_parting(
+    found = find_divergence(
         left_of(master, starts[0]), spans[0], left_of(follower, starts[1]), spans[1]
     )
-    known = find_parting(entries_of(master), spans[0], entries_of(follower), spans[1])
+    known = find_divergence(entries_of(master), spans[0], entries_of(follower), spans[1])
     assert found == known
 
 
@@ -111,16 +111,18 @@ def entries(*pairs: tuple[int, int]) -> list[EpochEntry]:
 
 
 def test_parting_is_the_beginning_when_the_follower_is_blank() -> None:
-    assert find_parting(entries((1, 0), (2, 50)), (0, 90), [], (0, 0)) == 0
+    assert find_divergence(entries((1, 0), (2, 50)), (0, 90), [], (0, 0)) == 0
 
 
 def test_parting_is_unknown_when_the_follower_is_blank_and_the_log_was_trimmed() -> None:
-    assert find_parting(entries((2, 50)), (60, 90), [], (0, 0)) is None
+    assert find_divergence(entries((2, 50)), (60, 90), [], (0, 0)) is None
 
 
 def test_parting_is_unknown_when_no_epoch_is_common_and_the_follower_was_trimmed() -> None:
-    assert find_parting(entries((1, 0)), (0, 90), entries((2, 40)), (50, 80)) is None
+    assert find_divergence(entries((1, 0)), (0, 90), entries((2, 40)), (50, 80)) is None
 
 
 def test_one_epoch_at_two_places_is_not_one_epoch() -> None:
-    assert find_parting(entries((1, 0), (3, 40)), (0, 90), entries((1, 0), (3, 50)), (0, 70)) == 40
+    assert (
+        find_divergence(entries((1, 0), (3, 40)), (0, 90), entries((1, 0), (3, 50)), (0, 70)) == 40
+    )

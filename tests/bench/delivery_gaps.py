@@ -11,6 +11,7 @@ from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
+from hourwheel.formats import receipt
 from tests.bench import load
 
 INTERVAL_MS: Final = 5
@@ -36,6 +37,8 @@ class Stream:
         self._servers = servers
         self._arrivals: list[tuple[float, float]] = []
         """(arrival, due), in ms since the Unix epoch."""
+        self._epochs: list[int] = []
+        """Of the masters that delivered them."""
         self._times: dict[bytes, int] = {}
         self._acked: set[bytes] = set()
         self._tasks: list[asyncio.Task[Any]] = []
@@ -79,15 +82,20 @@ class Stream:
         times = np.append(found[low:high], to_ms)
         return max(0.0, float(np.diff(times).max()) - INTERVAL_MS)
 
-    def first_after_ms(self, instant_ms: float, pause_ms: float = 50.0) -> float:
-        """How long after `instant_ms` deliveries went on, if they paused for `pause_ms` at all.
+    async def first_of_next_ms(self, instant_ms: float) -> float:
+        """How long after `instant_ms` came the first message that the next master delivered.
 
-        The first pause counts: a later one has another cause.
+        What the former one had sent may still arrive, and a busy machine pauses by itself: so it is
+        told by the epoch of the lease. Infinite where nothing comes for long.
         """
-        found = np.array([at for at, _ in self._arrivals])
-        low = max(0, int(np.searchsorted(found, instant_ms)) - 1)
-        pauses = np.flatnonzero(np.diff(found[low:]) >= pause_ms)
-        return float(found[low + int(pauses[0]) + 1] - instant_ms) if len(pauses) else 0.0
+        low = int(np.searchsorted(np.array([at for at, _ in self._arrivals]), instant_ms))
+        epoch = max(self._epochs[:low], default=0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                while max(self._epochs[low:], default=0) <= epoch:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        later = (at for at, of in zip(self._arrivals, self._epochs, strict=True) if of > epoch)
+        return next((at - instant_ms for at, _ in later), float("inf"))
 
     async def _publish(self) -> None:
         next_ms = int(time.time() * 1_000) + _AHEAD_MS
@@ -123,4 +131,5 @@ class Stream:
                 for one in messages:
                     self._times[one.body] = self._times.get(one.body, 0) + 1
                     self._arrivals.append((now_ms, one.due_ms))
+                    self._epochs.append(receipt.parse(one.batch.receipt).epoch)
                 consumer.ack_soon(messages)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos import upgrade
 from chaos.cluster import Cluster, Mastership
 from chaos.message_mix import PLAIN_MIX
 from chaos.network import Loopback
 from chaos.node_process import TREE, NodeProcess
+from chaos.upgrade import rolling
 from chaos.workload import TOPICS, Workload
 
 
@@ -45,7 +45,7 @@ def sections_of(node: NodeProcess) -> set[str]:
 async def test_node_is_of_this_version_when_it_is_started_again(cluster: Cluster) -> None:
     node = cluster.nodes["n1"]
     assert "console" not in sections_of(node)
-    async with upgrade.upgraded(cluster, node):
+    async with rolling.upgraded(cluster, node):
         assert node.tree != TREE
     assert (node.started_as, node.python) == (TREE, sys.executable)
     assert "console" in sections_of(node)
@@ -56,7 +56,7 @@ async def test_node_that_does_not_stop_in_order_is_told(cluster: Cluster) -> Non
     node = cluster.nodes["n1"]
     node.code = 70
     with pytest.raises(AssertionError, match="n1 was stopped, and ended with exit code 70"):
-        async with upgrade.upgraded(cluster, node):
+        async with rolling.upgraded(cluster, node):
             pass
 
 
@@ -78,9 +78,9 @@ def test_packages_are_those_of_the_older_version_where_it_needs_others(
     needed = tmp_path / "requirements" / "node.txt"
     needed.parent.mkdir()
     needed.write_bytes((TREE / "requirements" / "node.txt").read_bytes())
-    assert upgrade.find_python(tmp_path, tmp_path / "environment") == sys.executable
+    assert rolling.find_python(tmp_path, tmp_path / "environment") == sys.executable
     ran: list[list[str]] = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: ran.append(command))
     needed.write_text("numpy==1.26.0")
-    assert upgrade.find_python(tmp_path, tmp_path / "environment").startswith(str(tmp_path))
+    assert rolling.find_python(tmp_path, tmp_path / "environment").startswith(str(tmp_path))
     assert str(needed) in ran[-1]

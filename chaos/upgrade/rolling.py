@@ -125,7 +125,3 @@ def main(arguments: list[str] | None = None) -> int:
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

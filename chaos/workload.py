@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chaos.actors import clockmaker, grocer, postponer, pupils, ranker
-from chaos.actors.company import publishers
+from chaos.actors.company import CONSUMERS, groups_of, note_rules, publishers, settings_of
 from chaos.actors.trader import Trader
 from chaos.history import (
     Accepted,
@@ -56,27 +56,6 @@ from hourwheel.v1 import broker_pb2
 
 TOPICS: Final = {"alpha": 1, "beta": 3}
 """Name -> number of queues, of those without order."""
-GROUPS: Final = {
-    "alpha-all": ("alpha", 64),
-    "alpha-few": ("alpha", 3),
-    "beta-all": ("beta", 64),
-    **{name: (pupils.TOPIC, one.attempts_max) for name, one in pupils.GROUPS.items()},
-    **{name: (ranker.TOPIC, one.attempts_max) for name, one in ranker.GROUPS.items()},
-    postponer.GROUP: (postponer.TOPIC, postponer.ATTEMPTS_MAX),
-    **dict.fromkeys(grocer.GROUPS, (grocer.TOPIC, grocer.ATTEMPTS_MAX)),
-}
-"""Name -> (topic, most attempts)."""
-CONSUMERS: Final = (
-    "alpha-all",
-    "alpha-all",
-    "alpha-few",
-    "beta-all",
-    *pupils.READERS,
-    *grocer.GROUPS,
-    *ranker.GROUPS,
-    postponer.GROUP,
-)
-_RULES: Final = pupils.GROUPS | ranker.GROUPS
 INVISIBLE_MS: Final = 1_500
 GUEST_TOPIC: Final = "alpha"
 _TRADE_PAUSE_MS: Final = 20
@@ -99,7 +78,7 @@ class Workload:
     servers: str
     seed: int
     mix: Mix = field(default_factory=Mix)
-    history: History = field(default_factory=lambda: History(groups=dict(GROUPS)))
+    history: History = field(default_factory=History)
     hang_s: float = 120.0  # how long anything may take
     event_count: int = 0  # answers of all kinds
     publish_count: int = 0
@@ -116,14 +95,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Nothing is connected yet."""
-        used = {
-            pupils.TOPIC: self.mix.has_order,
-            grocer.TOPIC: self.mix.has_expiry,
-            ranker.TOPIC: self.mix.has_priorities,
-            postponer.TOPIC: self.mix.has_bulk_moves,
-        }
-        groups = self.history.groups.items()
-        self.history.groups = {name: of for name, of in groups if used.get(of[0], True)}
+        self.history.groups = groups_of(self.mix)
         self._open: set[int] = set()
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
@@ -213,21 +185,10 @@ class Workload:
         more |= {one.TOPIC: one.QUEUES for one in (grocer, postponer, pupils, ranker)}
         for topic, queue_count in (TOPICS | more).items():
             await self.admin.create_topic(topic, queue_count=queue_count)
-        times = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
-        for group, (_, attempts_max) in self.history.groups.items():
-            rules: dict[str, Any] = {"attempts_max": attempts_max} | times
-            if group in _RULES:
-                rules |= _RULES[group]._asdict()
-                self._note_rules(group, _RULES[group])
-            elif group == grocer.KEEPER:
-                rules["keeps_expired"] = True
-            await self.admin.put_group(group, **rules)
-
-    def _note_rules(self, group: str, rules: pupils.Rules) -> None:
-        if rules.order != "none":
-            self.history.ordered.add(group)
-        if rules.in_flight_max:
-            self.history.limits[group] = (rules.in_flight_max, rules.per_second_max)
+        times: dict[str, Any] = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
+        for group in self.history.groups:
+            await self.admin.put_group(group, **settings_of(group), **times)
+            note_rules(group, self.history)
 
     async def wait_for(self, condition: Callable[[], object]) -> None:
         """Go on until `condition` holds."""
@@ -514,7 +475,7 @@ class Workload:
     # -- consumers --------------------------------------------------------------------------------
 
     async def _consume(self, channel: Channel, group: str, number: int) -> None:
-        topic, attempts_max = GROUPS[group]
+        topic, attempts_max = self.history.groups[group]
         chooser = self.chooser(f"consumer {number}")
         consumer = AsyncConsumer(
             channel,

@@ -1,18 +1,71 @@
-"""Who publishes beside the load's own lists: a coroutine for each actor that the mix wants."""
+"""Who works in the load: its groups and consumers, and a publisher for each actor of the mix."""
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from chaos.actors import grocer, postponer, pupils, ranker
 from chaos.actors.clockmaker import Clockmaker
 from chaos.actors.grocer import publish_perishables
 from chaos.actors.namer import publish_unique
 from chaos.actors.postponer import Postponer
 from chaos.actors.pupils import publish_in_order
 from chaos.actors.ranker import publish_ranked
+from chaos.history import History
+from chaos.message_mix import Mix
 from hourwheel import AsyncAdmin, AsyncProducer
 
 if TYPE_CHECKING:
     from chaos.workload import Workload
+
+GROUPS: Final = {
+    "alpha-all": ("alpha", 64),
+    "alpha-few": ("alpha", 3),
+    "beta-all": ("beta", 64),
+    **{name: (pupils.TOPIC, one.attempts_max) for name, one in pupils.GROUPS.items()},
+    **{name: (ranker.TOPIC, one.attempts_max) for name, one in ranker.GROUPS.items()},
+    postponer.GROUP: (postponer.TOPIC, postponer.ATTEMPTS_MAX),
+    **dict.fromkeys(grocer.GROUPS, (grocer.TOPIC, grocer.ATTEMPTS_MAX)),
+}
+"""Name -> (topic, most attempts)."""
+CONSUMERS: Final = (
+    "alpha-all",
+    "alpha-all",
+    "alpha-few",
+    "beta-all",
+    *pupils.READERS,
+    *grocer.GROUPS,
+    *ranker.GROUPS,
+    postponer.GROUP,
+)
+_RULES: Final = pupils.GROUPS | ranker.GROUPS
+
+
+def groups_of(mix: Mix) -> dict[str, tuple[str, int]]:
+    """The groups that have something to do: name -> (topic, most attempts)."""
+    is_used = {
+        pupils.TOPIC: mix.has_order,
+        grocer.TOPIC: mix.has_expiry,
+        ranker.TOPIC: mix.has_priorities,
+        postponer.TOPIC: mix.has_bulk_moves,
+    }
+    return {name: of for name, of in GROUPS.items() if is_used.get(of[0], True)}
+
+
+def settings_of(group: str) -> dict[str, Any]:
+    """What is put of it; only what it needs, so that older nodes know all that they are asked."""
+    if group in _RULES:
+        return _RULES[group]._asdict()
+    keeping = {"keeps_expired": True} if group == grocer.KEEPER else {}
+    return {"attempts_max": GROUPS[group][1], **keeping}
+
+
+def note_rules(group: str, history: History) -> None:
+    """Take down what it promises."""
+    rules = _RULES.get(group, pupils.Rules())
+    if rules.order != "none":
+        history.ordered.add(group)
+    if rules.in_flight_max:
+        history.limits[group] = (rules.in_flight_max, rules.per_second_max)
 
 
 def publishers(

@@ -142,7 +142,7 @@ class MessageLookup:
             return None
         return None if batch is None else _blob_of(batch, wanted)
 
-    def find_batch(self, sequence: int) -> RecordBatch | None:
+    def find_batch(self, sequence: SequenceNumber) -> RecordBatch | None:
         """The batch by which a message was published, if the log still has it.
 
         Raises:

@@ -84,7 +84,7 @@ class Client:
     def __init__(self, cluster: "Cluster", name: str) -> None:
         self.cluster, self.name = cluster, name
 
-    def ask(self, request: Callable[["SimNode"], None]) -> None:
+    def ask(self, request: Callable[["SimNode"], object]) -> None:
         """Send a request to the master, as far as is known; it is heard only by one."""
         cluster, random = self.cluster, self.cluster.events.random
         known = cluster.control.master

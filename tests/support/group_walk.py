@@ -19,6 +19,7 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import TopicQueue
 from node.contracts.broker import Delivery, GroupSettings, Selection
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
@@ -149,7 +150,7 @@ class GroupWalk:
 
     def places(self, number: int) -> dict[int, tuple[int, int]]:
         """Label -> (queue, position) of all entries of a queue."""
-        queue = self.world.engine.shard.views.queues.get(number)
+        queue = self.world.engine.shard.views.queues.get(TopicQueue(number))
         positions = range(queue.start_position, queue.end_position)
         return {int(queue.read(at, 1)["sequence"][0]): (number, at) for at in positions}
 

@@ -201,7 +201,10 @@ def _blob_of(batch: RecordBatch, wanted: Wanted) -> bytes | None:
 
 
 def check_repetition(
-    lookup: MessageLookup, base_sequence: SequenceNumber, raw_metas: Sequence[bytes], bodies: Sequence[bytes]
+    lookup: MessageLookup,
+    base_sequence: SequenceNumber,
+    raw_metas: Sequence[bytes],
+    bodies: Sequence[bytes],
 ) -> None:
     """Compare messages with those that were published as `base_sequence` and behind it.
 

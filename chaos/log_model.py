@@ -9,6 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from chaos.log_parts.deals import Deals
@@ -18,6 +19,7 @@ from chaos.log_parts.order import Turns, is_wanted, metas_at
 from chaos.log_parts.owners import Owners
 from chaos.log_parts.priority import Priorities
 from chaos.log_parts.requests import requests_of
+from chaos.log_parts.resets import Resets
 from chaos.log_parts.retention import Retentions, is_rejected, trimmed
 from chaos.log_parts.unique_keys import UniqueKeys
 from chaos.recurring.model import RecurrenceModel
@@ -103,7 +105,8 @@ class LogModel:
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
     """Offset of a record -> what its proposer must be told."""
-    _turns: Turns = field(default_factory=Turns, compare=False)
+    turns: Turns = field(default_factory=Turns, compare=False)
+    resets: Resets = field(default_factory=Resets)
     _wheel: list[Entry] = field(default_factory=list, compare=False)
     """A heap of what is waiting, and of what no longer is."""
 
@@ -371,7 +374,7 @@ class LogModel:
         done, start = self.resolved.get(place, set()), self.starts.get(queue, 0)
         meta_at = metas_at(self.metas, entries)
         filters = self.filters.get((group, topic), ())
-        for at, before in self._turns.overtaken(place, ended, done, start, meta_at, filters):
+        for at, before in self.turns.overtaken(place, ended, done, start, meta_at, filters):
             self.overtakes(entries[at].sequence, at, entries[before].sequence)
 
     def overtakes(self, sequence: int, position: int, before: int) -> None:
@@ -451,20 +454,19 @@ class LogModel:
         change = ConfigChange.FromString(bytes(batch.blobs))
         if not self.owners.may_change(self.topics, change):
             return False
-        return self.owners.note(change.control_revision, is_done=self._change(change))
-
-    def _change(self, change: ConfigChange) -> bool:
-        what = change.WhichOneof("change")
-        if what == "put_topic":
-            return self._put_topic(change.put_topic)
-        if what == "put_group":
-            return self._put_group(change.put_group)
-        if what == "put_subscription":
-            return self._subscribe(change.put_subscription)
-        if what == "delete_topic_id":
-            return self._delete_topic(change.delete_topic_id)
-        assert what in {"delete_group_id", "adopt_control_state"}, "not known here"
-        return what == "adopt_control_state" or self._delete_group(change.delete_group_id)
+        reset = partial(self.resets.begin_anew, self, self._delete_topic, self._letters_of)
+        handlers: dict[str, Callable[[Any], bool]] = {
+            "put_topic": self._put_topic,
+            "put_group": self._put_group,
+            "put_subscription": self._subscribe,
+            "delete_topic_id": self._delete_topic,
+            "delete_group_id": self._delete_group,
+            "reset_subscription": reset,
+            "adopt_control_state": bool,
+        }
+        what = change.WhichOneof("change") or "nothing"
+        done = handlers[what](getattr(change, what))
+        return self.owners.note(change.control_revision, is_done=done)
 
     def _put_topic(self, config: TopicConfig) -> bool:
         """Void: another topic has the name, the number was passed by, or `is_rejected`."""
@@ -498,8 +500,7 @@ class LogModel:
             return False
         for one in [one for one in self.subscriptions if one.topic_id == number]:
             self._unsubscribe(one)
-        for one in [one for one in self.subscriptions if one.retry_topic_id == number]:
-            self.subscriptions.remove(one)
+        self.subscriptions = [one for one in self.subscriptions if one.retry_topic_id != number]
         self._drop_topic(number)
         return True
 
@@ -555,15 +556,12 @@ class LogModel:
 
     def _expire(self, batch: RecordBatch) -> None:
         idle_before_ms = int(batch.rows[0]["producer_idle_before_ms"])
-        for producer, sent in list(self.producers.items()):
-            if sent[-1].store_ms < idle_before_ms:
-                del self.producers[producer]
+        known = self.producers.items()
+        self.producers = {one: sent for one, sent in known if sent[-1].store_ms >= idle_before_ms}
 
     def _epoch_start(self, batch: RecordBatch) -> None:
         assert all(epoch < batch.header.epoch for _, epoch in self.epochs)
         self.epochs.append((self.next_sequence, batch.header.epoch))
-
-    # -- what follows from it ---------------------------------------------------------------------
 
     def check(self) -> None:
         """I1 and I3: each message is in one place, and so is each group's copy of it."""
@@ -582,7 +580,7 @@ class LogModel:
         retry_topic, waiting = subscription.retry_topic_id, self.waiting.values()
         retries = [queue for queue in self.queues if queue >> 8 == retry_topic]
         places = [one.sequence for one in waiting if one.topic_queue >> 8 == retry_topic]
-        places += self._letters_of(group)
+        places += self._letters_of(group.group_id)
         for queue in (*own, *retries):
             resolved = self.resolved.get((group.group_id, queue), set())
             for position, entry in enumerate(self.queues.get(queue, [])):
@@ -592,9 +590,10 @@ class LogModel:
                 if is_done or position not in resolved:
                     places.append(entry.sequence)
         expected = [entry.sequence for queue in own for entry in self.queues[queue]]
+        expected += self.resets.letters.get((group.group_id, subscription.topic_id), [])
         assert sorted(places) == sorted(expected), "a group's message is lost or doubled"
 
-    def _letters_of(self, group: GroupConfig) -> list[int]:
-        number = group.dead_letter_topic_id << 8
+    def _letters_of(self, group_id: int) -> list[int]:
+        number = self.groups[group_id].dead_letter_topic_id << 8
         left = letters_left(self.queues, self.redriven, number) if number else []
-        return left + self.dead_lettered.get(group.group_id, [])
+        return left + self.dead_lettered.get(group_id, [])

@@ -2,8 +2,7 @@
 
     HourwheelError
     +-- InvalidArgument            the request can never succeed as it is
-    |   +-- InvalidDueTime, BeyondHorizon
-    |   +-- InvalidTopic, InvalidGroup
+    |   +-- InvalidDueTime, BeyondHorizon, InvalidTopic, InvalidGroup
     |   +-- MessageTooLarge, BatchTooLarge, TooManyItems
     |   +-- InvalidBatch           (corrupt, truncated or forged record batch)
     |   |   +-- UnsupportedVersion
@@ -20,6 +19,7 @@
     |   +-- StaleReceipt           the lease is over
     |   |   +-- UndecidedReceipt   (in the client) perhaps by an earlier try of the same
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
+    |   +-- NotRetained            retention has let go of it: `earliest_ms` says of what not
     |   +-- FeatureLevelTooLow     not before all nodes know it
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
     |   +-- RecurrenceChanged      it has not the version that the caller expected
@@ -28,11 +28,9 @@
     |   +-- Forked                 (in the client) it belongs to the process that forked
     +-- ResourceExhausted
     |   +-- Overloaded             too much in flight: try again later
-    |   +-- TooManyMoved, TooManyDedupKeys, TooManyRecurrences   as many as a shard keeps
-    |   +-- TooManyTransactions    as many are open as a shard keeps in memory
+    |   +-- TooManyMoved, TooManyDedupKeys, TooManyRecurrences, TooManyTransactions
     |   +-- DiskFull               no room to accept; what is durable is still delivered
-    |   +-- QuotaExceeded          the caller's share is used: come back after `retry_after_ms`
-    |   +-- QuotaReached           likewise, and waiting alone does not help
+    |   +-- QuotaExceeded, QuotaReached   the caller's share is used: for now, or for good
     +-- Unavailable                not now, or not here: try again
     |   +-- NotMaster, ShuttingDown, ClockUnsure
     |   +-- LoginEnded             a stream outlived the token that opened it: open another
@@ -41,16 +39,14 @@
     +-- Timeout                    no answer in time: the outcome is unknown
     +-- Cancelled                  the caller gave up
     +-- DataLoss
-    |   +-- CorruptLog             names file and offset
-    |   +-- CorruptFile
+    |   +-- CorruptLog, CorruptFile   name file and offset
     +-- PermissionDenied           access control is on, and the caller may not do this
     +-- Unauthenticated            who calls is not known; no word about what was wrong
     +-- PeerRefused                (between nodes) the other side is not who it should be
     +-- Internal
         +-- InvariantViolated      a bug of ours: the process stops
         |   +-- ReleaseMismatch    a dispatch in the log says that something else was released
-        +-- DiskFailed             a read or write failed, not for want of room: the process stops
-        +-- FsyncFailed            never retried: the process stops
+        +-- DiskFailed, FsyncFailed   not for want of room, and not retried: the process stops
     StartupError (never on the wire)
     +-- DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
     +-- AuditError                 an audit of logs cannot begin
@@ -267,6 +263,12 @@ class SubscriptionMismatch(FailedPrecondition):
     """Consumers of one group want different messages of a topic."""
 
     reason = "SUBSCRIPTION_MISMATCH"
+
+
+class NotRetained(FailedPrecondition):
+    """Some of these messages are no longer there; `earliest_ms` is when the first was released."""
+
+    reason = "NOT_RETAINED"
 
 
 class LimitReached(FailedPrecondition):
@@ -590,10 +592,8 @@ def required(value: _T | None, message: str, **facts: object) -> _T:
 
 
 def _tree(root: type[HourwheelError]) -> dict[str, type[HourwheelError]]:
-    found = {root.reason: root}
-    for child in root.__subclasses__():
-        found.update(_tree(child))
-    return found
+    below = (_tree(child) for child in root.__subclasses__())
+    return {root.reason: root} | {reason: one for each in below for reason, one in each.items()}
 
 
 BY_REASON: dict[str, type[HourwheelError]] = _tree(HourwheelError)

@@ -138,3 +138,5 @@ class EventKind(IntEnum):
     """An operator lets the ordered group have it again."""
     EXPIRED = 14
     """It expired before the group got it."""
+    RESET = 15
+    """The group began anew at it or before it: it gets it again."""

@@ -23,7 +23,8 @@ class Owners:
         `topics`: the names of those that are there; the cluster's own are the log's in any case.
         """
         name = change.put_topic.name or topics.get(change.delete_topic_id, "")
-        is_own = name.startswith("%") or change.HasField("put_subscription")
+        is_own = name.startswith("%")
+        is_own |= change.WhichOneof("change") in {"put_subscription", "reset_subscription"}
         return not self.revision or is_own or change.control_revision >= self.revision
 
     def note(self, revision: int, *, is_done: bool) -> bool:
@@ -32,10 +33,14 @@ class Owners:
             self.revision = max(self.revision, revision)
         return is_done
 
+    def is_free(self, number: int, topics: dict[int, str], deleted: dict[int, str]) -> bool:
+        """Whether a new topic may have a number."""
+        low = max([0, *(topics.keys() | deleted.keys()) - self.own_numbers])
+        return low < number < min([NUMBERS_END, *self.own_numbers])
+
     def take(self, number: int, name: str, topics: dict[int, str], deleted: dict[int, str]) -> bool:
         """Whether a new topic may have its name and number; no number is given out twice."""
-        low = max([0, *(topics.keys() | deleted.keys()) - self.own_numbers])
-        if name in topics.values() or not low < number < min([NUMBERS_END, *self.own_numbers]):
+        if name in topics.values() or not self.is_free(number, topics, deleted):
             return False
         if self.revision and name.startswith("%"):
             self.own_numbers.add(number)

@@ -7,7 +7,7 @@ import typer
 
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.group_limits import limit, set_expired
-from hourwheel.cli.group_positions import set_order, set_start, skip, unblock
+from hourwheel.cli.group_positions import reset, set_order, set_start, skip, unblock
 from hourwheel.cli.lookup import history_facts, list_by_key
 from hourwheel.cli.options import (
     Json,
@@ -375,6 +375,7 @@ groups.command("start")(set_start)
 groups.command("order")(set_order)
 groups.command("unblock")(unblock)
 groups.command("skip")(skip)
+groups.command("reset")(reset)
 
 
 @groups.command("describe")

@@ -1,4 +1,4 @@
-"""`hourwheel groups start`, `skip`, `order` and `unblock`: where and how a group goes on."""
+"""`hourwheel groups start`, `skip`, `reset`, `order`, `unblock`: where and how a group goes on."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -8,6 +8,7 @@ import typer
 from hourwheel.cli.options import Json, Server, Yes, run_with_admin, when_option
 from hourwheel.cli.output import Output
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.groups.positions import GroupReset
 from hourwheel.due_time import When
 from hourwheel.formats import message_id
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -129,6 +130,68 @@ def skip(
         facts = {"skipped": done.skipped_count, "goes_on_at": list(done.positions)}
         output.facts(f"{group} in {topic}", facts)
 
+    run_with_admin(output, server, command)
+
+
+def reset(
+    group: _Group,
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE", help="first, now, an instant with its zone, or a message's id."
+        ),
+    ] = None,
+    position: Annotated[
+        list[int] | None,
+        typer.Option(help="Where to begin; once for each queue of the topic, in order."),
+    ] = None,
+    *,
+    is_sure: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    is_json: Json = False,
+) -> None:
+    """Let a group begin anew in a topic, further back or further on, while it runs.
+
+    It gets all that was released there and later, again or for the first time, and nothing of
+    before. Its retries of the topic are dropped; dead letters stay.
+    """
+    if (to is None) == (not position):
+        raise typer.BadParameter("give --to or --position")
+    chosen: str | int | None = to
+    if to is not None and to not in {"first", "now"}:
+        is_id = len(to) == message_id.ID_CHARS
+        chosen = message_id.parse(to).due_ms if is_id else _instant_ms(when_option(to))
+    output = Output(is_json=is_json)
+    positions = position or ()
+
+    counts: list[GroupReset] = []
+
+    async def count(admin: AsyncAdmin) -> None:
+        counts.append(
+            await admin.reset_group(group, topic, chosen, positions=positions, count_only=True)
+        )
+
+    async def command(admin: AsyncAdmin) -> None:
+        done = await admin.reset_group(group, topic, chosen, positions=positions)
+        facts = {
+            "again": done.again_count,
+            "to_do": done.unresolved_count,
+            "skipped": done.skipped_count,
+            "retries_dropped": done.retries_dropped_count,
+            "begins_at": list(done.positions),
+        }
+        output.facts(f"{group} in {topic}", facts)
+
+    if not is_sure:
+        run_with_admin(output, server, count)
+        (would,) = counts
+        typer.confirm(
+            f"Reset group {group} in {topic}? It gets {would.again_count:,} messages again, has"
+            f" {would.unresolved_count:,} to do, does not get {would.skipped_count:,}, and loses"
+            f" its retries: {would.retries_dropped_count:,} that are due and all that are not",
+            abort=True,
+        )
     run_with_admin(output, server, command)
 
 

@@ -34,7 +34,7 @@ from hourwheel.client.changes.cancellation import Ids, KeyCancelled
 from hourwheel.client.cluster_status import ClusterStatus, Mastership
 from hourwheel.client.consumer import ACK_LINGER_MS, WAIT_MS, AsyncConsumer
 from hourwheel.client.damage import DamagedMessage
-from hourwheel.client.groups.blocking_unblock import BlockingUnblock
+from hourwheel.client.groups.blocking_positions import BlockingPositions
 from hourwheel.client.groups.dead_letters import DeadLetterMessage, Redriven
 from hourwheel.client.groups.positions import Skipped
 from hourwheel.client.lookup import History, KeyMessage
@@ -336,7 +336,7 @@ class Consumer:
         self._twin.ack_ranges_soon(selections)
 
 
-class Admin(BlockingPending, BlockingRecurrences, BlockingUnblock):
+class Admin(BlockingPending, BlockingRecurrences, BlockingPositions):
     """Sets a cluster up and asks what it does: `AsyncAdmin`, blocking.
 
     with Admin("127.0.0.1:7400") as admin:

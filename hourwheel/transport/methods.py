@@ -292,6 +292,13 @@ SKIP: Final = Method(
     _ADMIN + "Skip", groups_pb2.SkipRequest, groups_pb2.SkipResponse, is_repeatable=False
 )
 """Where it says "now" a second try would skip what came meanwhile, too."""
+RESET_GROUP: Final = Method(
+    _ADMIN + "ResetGroup",
+    groups_pb2.ResetGroupRequest,
+    groups_pb2.ResetGroupResponse,
+    is_repeatable=False,
+)
+"""A second try would deliver again what was finished since the first one."""
 LIST_DEAD_LETTERS: Final = Method(
     _ADMIN + "ListDeadLetters",
     groups_pb2.ListDeadLettersRequest,

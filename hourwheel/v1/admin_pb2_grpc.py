@@ -153,6 +153,11 @@ class AdminServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_groups__pb2.SkipRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_groups__pb2.SkipResponse.FromString,
                 _registered_method=True)
+        self.ResetGroup = channel.unary_unary(
+                '/hourwheel.v1.AdminService/ResetGroup',
+                request_serializer=hourwheel_dot_v1_dot_groups__pb2.ResetGroupRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_groups__pb2.ResetGroupResponse.FromString,
+                _registered_method=True)
         self.DescribeMessage = channel.unary_unary(
                 '/hourwheel.v1.AdminService/DescribeMessage',
                 request_serializer=hourwheel_dot_v1_dot_admin__pb2.DescribeMessageRequest.SerializeToString,
@@ -340,6 +345,14 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResetGroup(self, request, context):
+        """Let a group begin anew in a topic, further back or further on. Its consumers may go on
+        meanwhile: receipts of what they hold of the topic are stale.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeMessage(self, request, context):
         """What is known of one message by its id.
         """
@@ -471,6 +484,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Skip,
                     request_deserializer=hourwheel_dot_v1_dot_groups__pb2.SkipRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_groups__pb2.SkipResponse.SerializeToString,
+            ),
+            'ResetGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetGroup,
+                    request_deserializer=hourwheel_dot_v1_dot_groups__pb2.ResetGroupRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_groups__pb2.ResetGroupResponse.SerializeToString,
             ),
             'DescribeMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeMessage,
@@ -1105,6 +1123,33 @@ class AdminService(object):
             '/hourwheel.v1.AdminService/Skip',
             hourwheel_dot_v1_dot_groups__pb2.SkipRequest.SerializeToString,
             hourwheel_dot_v1_dot_groups__pb2.SkipResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.AdminService/ResetGroup',
+            hourwheel_dot_v1_dot_groups__pb2.ResetGroupRequest.SerializeToString,
+            hourwheel_dot_v1_dot_groups__pb2.ResetGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -26,7 +26,7 @@ from hourwheel.v1 import filter_pb2 as hourwheel_dot_v1_dot_filter__pb2
 from hourwheel.v1 import meta_pb2 as hourwheel_dot_v1_dot_meta__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19hourwheel/v1/groups.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\x1a\x17hourwheel/v1/meta.proto\"K\n\x0bRetryDelays\x12\x11\n\tdelays_ms\x18\x01 \x03(\r\x12)\n\x06preset\x18\x02 \x01(\x0e\x32\x19.hourwheel.v1.RetryPreset\"\xab\x01\n\x08GroupLag\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x18\n\x10unresolved_count\x18\x02 \x01(\x04\x12\x14\n\x0cleased_count\x18\x03 \x01(\x04\x12\x15\n\rdamaged_count\x18\x04 \x01(\x04\x12\x15\n\roldest_age_ms\x18\x05 \x01(\x04\x12\x15\n\rblocked_count\x18\x06 \x01(\x04\x12\x1b\n\x13\x62locked_message_ids\x18\x07 \x03(\t\"\x93\x01\n\x0bSkipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tbefore_ms\x18\x03 \x01(\x03\x12\x11\n\tpositions\x18\x04 \x03(\x04\x12\x13\n\x0bmessage_ids\x18\x05 \x03(\t\x12+\n\x06\x61\x63tion\x18\x06 \x01(\x0e\x32\x1b.hourwheel.v1.UnblockAction\"8\n\x0cSkipResponse\x12\x15\n\rskipped_count\x18\x01 \x01(\x04\x12\x11\n\tpositions\x18\x02 \x03(\x04\"\xb7\x01\n\x16ListDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12.\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\x13\n\x0bmessage_ids\x18\x04 \x03(\t\x12\x11\n\tpage_size\x18\x05 \x01(\r\x12\x12\n\npage_token\x18\x06 \x01(\x0c\x12\x13\n\x0bwith_bodies\x18\x07 \x01(\x08\"|\n\x17ListDeadLettersResponse\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.hourwheel.v1.DeadLetterMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x0c\x12\x15\n\rscanned_count\x18\x03 \x01(\x04\"\x96\x02\n\x11\x44\x65\x61\x64LetterMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06\x64ue_ms\x18\x03 \x01(\x03\x12\x13\n\x0blast_due_ms\x18\x04 \x01(\x03\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12.\n\x06reason\x18\x06 \x01(\x0e\x32\x1e.hourwheel.v1.DeadLetterReason\x12\'\n\x04meta\x18\x07 \x01(\x0b\x32\x19.hourwheel.v1.MessageMeta\x12\x12\n\nbody_bytes\x18\x08 \x01(\r\x12\x0c\n\x04\x62ody\x18\t \x01(\x0c\x12\x12\n\nis_corrupt\x18\n \x01(\x08\x12\x18\n\x10rejected_because\x18\x0b \x01(\t\"\x92\x01\n\x19RedriveDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12.\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\x13\n\x0bmessage_ids\x18\x04 \x03(\t\x12\x12\n\npage_token\x18\x05 \x01(\x0c\"\x97\x01\n\x1aRedriveDeadLettersResponse\x12\x16\n\x0eredriven_count\x18\x01 \x01(\x04\x12\x1a\n\x12unsubscribed_count\x18\x02 \x01(\x04\x12\x15\n\rcorrupt_count\x18\x03 \x01(\x04\x12\x15\n\rscanned_count\x18\x04 \x01(\x04\x12\x17\n\x0fnext_page_token\x18\x05 \x01(\x0c*F\n\x0bRetryPreset\x12\x1c\n\x18RETRY_PRESET_UNSPECIFIED\x10\x00\x12\x19\n\x15RETRY_PRESET_ROCKETMQ\x10\x01*\\\n\x07StartAt\x12\x18\n\x14START_AT_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTART_AT_FIRST\x10\x01\x12\x10\n\x0cSTART_AT_NOW\x10\x02\x12\x11\n\rSTART_AT_TIME\x10\x03*s\n\nGroupOrder\x12\x1b\n\x17GROUP_ORDER_UNSPECIFIED\x10\x00\x12\x14\n\x10GROUP_ORDER_NONE\x10\x01\x12\x15\n\x11GROUP_ORDER_BLOCK\x10\x02\x12\x1b\n\x17GROUP_ORDER_DEAD_LETTER\x10\x03*i\n\rUnblockAction\x12\x1e\n\x1aUNBLOCK_ACTION_UNSPECIFIED\x10\x00\x12\x18\n\x14UNBLOCK_ACTION_RETRY\x10\x01\x12\x1e\n\x1aUNBLOCK_ACTION_DEAD_LETTER\x10\x02*\x7f\n\x10\x44\x65\x61\x64LetterReason\x12\"\n\x1e\x44\x45\x41\x44_LETTER_REASON_UNSPECIFIED\x10\x00\x12\'\n#DEAD_LETTER_REASON_ATTEMPTS_USED_UP\x10\x01\x12\x1e\n\x1a\x44\x45\x41\x44_LETTER_REASON_EXPIRED\x10\x02\x42*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19hourwheel/v1/groups.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\x1a\x17hourwheel/v1/meta.proto\"K\n\x0bRetryDelays\x12\x11\n\tdelays_ms\x18\x01 \x03(\r\x12)\n\x06preset\x18\x02 \x01(\x0e\x32\x19.hourwheel.v1.RetryPreset\"\xab\x01\n\x08GroupLag\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x18\n\x10unresolved_count\x18\x02 \x01(\x04\x12\x14\n\x0cleased_count\x18\x03 \x01(\x04\x12\x15\n\rdamaged_count\x18\x04 \x01(\x04\x12\x15\n\roldest_age_ms\x18\x05 \x01(\x04\x12\x15\n\rblocked_count\x18\x06 \x01(\x04\x12\x1b\n\x13\x62locked_message_ids\x18\x07 \x03(\t\"\x93\x01\n\x0bSkipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tbefore_ms\x18\x03 \x01(\x03\x12\x11\n\tpositions\x18\x04 \x03(\x04\x12\x13\n\x0bmessage_ids\x18\x05 \x03(\t\x12+\n\x06\x61\x63tion\x18\x06 \x01(\x0e\x32\x1b.hourwheel.v1.UnblockAction\"8\n\x0cSkipResponse\x12\x15\n\rskipped_count\x18\x01 \x01(\x04\x12\x11\n\tpositions\x18\x02 \x03(\x04\"\x8a\x01\n\x11ResetGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12!\n\x02to\x18\x03 \x01(\x0e\x32\x15.hourwheel.v1.StartAt\x12\r\n\x05to_ms\x18\x04 \x01(\x03\x12\x11\n\tpositions\x18\x05 \x03(\x04\x12\x12\n\ncount_only\x18\x06 \x01(\x08\"\x8c\x01\n\x12ResetGroupResponse\x12\x13\n\x0b\x61gain_count\x18\x01 \x01(\x04\x12\x15\n\rskipped_count\x18\x02 \x01(\x04\x12\x1d\n\x15retries_dropped_count\x18\x03 \x01(\x04\x12\x18\n\x10unresolved_count\x18\x04 \x01(\x04\x12\x11\n\tpositions\x18\x05 \x03(\x04\"\xb7\x01\n\x16ListDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12.\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\x13\n\x0bmessage_ids\x18\x04 \x03(\t\x12\x11\n\tpage_size\x18\x05 \x01(\r\x12\x12\n\npage_token\x18\x06 \x01(\x0c\x12\x13\n\x0bwith_bodies\x18\x07 \x01(\x08\"|\n\x17ListDeadLettersResponse\x12\x31\n\x08messages\x18\x01 \x03(\x0b\x32\x1f.hourwheel.v1.DeadLetterMessage\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\x0c\x12\x15\n\rscanned_count\x18\x03 \x01(\x04\"\x96\x02\n\x11\x44\x65\x61\x64LetterMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06\x64ue_ms\x18\x03 \x01(\x03\x12\x13\n\x0blast_due_ms\x18\x04 \x01(\x03\x12\x10\n\x08\x61ttempts\x18\x05 \x01(\r\x12.\n\x06reason\x18\x06 \x01(\x0e\x32\x1e.hourwheel.v1.DeadLetterReason\x12\'\n\x04meta\x18\x07 \x01(\x0b\x32\x19.hourwheel.v1.MessageMeta\x12\x12\n\nbody_bytes\x18\x08 \x01(\r\x12\x0c\n\x04\x62ody\x18\t \x01(\x0c\x12\x12\n\nis_corrupt\x18\n \x01(\x08\x12\x18\n\x10rejected_because\x18\x0b \x01(\t\"\x92\x01\n\x19RedriveDeadLettersRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12.\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\x13\n\x0bmessage_ids\x18\x04 \x03(\t\x12\x12\n\npage_token\x18\x05 \x01(\x0c\"\x97\x01\n\x1aRedriveDeadLettersResponse\x12\x16\n\x0eredriven_count\x18\x01 \x01(\x04\x12\x1a\n\x12unsubscribed_count\x18\x02 \x01(\x04\x12\x15\n\rcorrupt_count\x18\x03 \x01(\x04\x12\x15\n\rscanned_count\x18\x04 \x01(\x04\x12\x17\n\x0fnext_page_token\x18\x05 \x01(\x0c*F\n\x0bRetryPreset\x12\x1c\n\x18RETRY_PRESET_UNSPECIFIED\x10\x00\x12\x19\n\x15RETRY_PRESET_ROCKETMQ\x10\x01*\\\n\x07StartAt\x12\x18\n\x14START_AT_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTART_AT_FIRST\x10\x01\x12\x10\n\x0cSTART_AT_NOW\x10\x02\x12\x11\n\rSTART_AT_TIME\x10\x03*s\n\nGroupOrder\x12\x1b\n\x17GROUP_ORDER_UNSPECIFIED\x10\x00\x12\x14\n\x10GROUP_ORDER_NONE\x10\x01\x12\x15\n\x11GROUP_ORDER_BLOCK\x10\x02\x12\x1b\n\x17GROUP_ORDER_DEAD_LETTER\x10\x03*i\n\rUnblockAction\x12\x1e\n\x1aUNBLOCK_ACTION_UNSPECIFIED\x10\x00\x12\x18\n\x14UNBLOCK_ACTION_RETRY\x10\x01\x12\x1e\n\x1aUNBLOCK_ACTION_DEAD_LETTER\x10\x02*\x7f\n\x10\x44\x65\x61\x64LetterReason\x12\"\n\x1e\x44\x45\x41\x44_LETTER_REASON_UNSPECIFIED\x10\x00\x12\'\n#DEAD_LETTER_REASON_ATTEMPTS_USED_UP\x10\x01\x12\x1e\n\x1a\x44\x45\x41\x44_LETTER_REASON_EXPIRED\x10\x02\x42*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,16 +34,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.v1.groups_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014hourwheel.v1P\001Z\030hourwheel/v1;hourwheelv1'
-  _globals['_RETRYPRESET']._serialized_start=1450
-  _globals['_RETRYPRESET']._serialized_end=1520
-  _globals['_STARTAT']._serialized_start=1522
-  _globals['_STARTAT']._serialized_end=1614
-  _globals['_GROUPORDER']._serialized_start=1616
-  _globals['_GROUPORDER']._serialized_end=1731
-  _globals['_UNBLOCKACTION']._serialized_start=1733
-  _globals['_UNBLOCKACTION']._serialized_end=1838
-  _globals['_DEADLETTERREASON']._serialized_start=1840
-  _globals['_DEADLETTERREASON']._serialized_end=1967
+  _globals['_RETRYPRESET']._serialized_start=1734
+  _globals['_RETRYPRESET']._serialized_end=1804
+  _globals['_STARTAT']._serialized_start=1806
+  _globals['_STARTAT']._serialized_end=1898
+  _globals['_GROUPORDER']._serialized_start=1900
+  _globals['_GROUPORDER']._serialized_end=2015
+  _globals['_UNBLOCKACTION']._serialized_start=2017
+  _globals['_UNBLOCKACTION']._serialized_end=2122
+  _globals['_DEADLETTERREASON']._serialized_start=2124
+  _globals['_DEADLETTERREASON']._serialized_end=2251
   _globals['_RETRYDELAYS']._serialized_start=95
   _globals['_RETRYDELAYS']._serialized_end=170
   _globals['_GROUPLAG']._serialized_start=173
@@ -52,14 +52,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SKIPREQUEST']._serialized_end=494
   _globals['_SKIPRESPONSE']._serialized_start=496
   _globals['_SKIPRESPONSE']._serialized_end=552
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=555
-  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=738
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=740
-  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=864
-  _globals['_DEADLETTERMESSAGE']._serialized_start=867
-  _globals['_DEADLETTERMESSAGE']._serialized_end=1145
-  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_start=1148
-  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_end=1294
-  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_start=1297
-  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_end=1448
+  _globals['_RESETGROUPREQUEST']._serialized_start=555
+  _globals['_RESETGROUPREQUEST']._serialized_end=693
+  _globals['_RESETGROUPRESPONSE']._serialized_start=696
+  _globals['_RESETGROUPRESPONSE']._serialized_end=836
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_start=839
+  _globals['_LISTDEADLETTERSREQUEST']._serialized_end=1022
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_start=1024
+  _globals['_LISTDEADLETTERSRESPONSE']._serialized_end=1148
+  _globals['_DEADLETTERMESSAGE']._serialized_start=1151
+  _globals['_DEADLETTERMESSAGE']._serialized_end=1429
+  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_start=1432
+  _globals['_REDRIVEDEADLETTERSREQUEST']._serialized_end=1578
+  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_start=1581
+  _globals['_REDRIVEDEADLETTERSRESPONSE']._serialized_end=1732
 # @@protoc_insertion_point(module_scope)

@@ -106,6 +106,36 @@ class SkipResponse(_message.Message):
     positions: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, skipped_count: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ResetGroupRequest(_message.Message):
+    __slots__ = ("group", "topic", "to", "to_ms", "positions", "count_only")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    to: StartAt
+    to_ms: int
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    count_only: bool
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., to: _Optional[_Union[StartAt, str]] = ..., to_ms: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ..., count_only: bool = ...) -> None: ...
+
+class ResetGroupResponse(_message.Message):
+    __slots__ = ("again_count", "skipped_count", "retries_dropped_count", "unresolved_count", "positions")
+    AGAIN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_DROPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNRESOLVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    again_count: int
+    skipped_count: int
+    retries_dropped_count: int
+    unresolved_count: int
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, again_count: _Optional[int] = ..., skipped_count: _Optional[int] = ..., retries_dropped_count: _Optional[int] = ..., unresolved_count: _Optional[int] = ..., positions: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class ListDeadLettersRequest(_message.Message):
     __slots__ = ("group", "topic", "filter", "message_ids", "page_size", "page_token", "with_bodies")
     GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -25,6 +25,7 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_HELD: _ClassVar[EventKind]
     EVENT_KIND_FREED: _ClassVar[EventKind]
     EVENT_KIND_EXPIRED: _ClassVar[EventKind]
+    EVENT_KIND_RESET: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_PUBLISHED: EventKind
 EVENT_KIND_CANCELLED: EventKind
@@ -40,6 +41,7 @@ EVENT_KIND_REPLACED: EventKind
 EVENT_KIND_HELD: EventKind
 EVENT_KIND_FREED: EventKind
 EVENT_KIND_EXPIRED: EventKind
+EVENT_KIND_RESET: EventKind
 
 class ListByKeyRequest(_message.Message):
     __slots__ = ("topic", "key", "pending_only", "count_only", "page_size", "page_token")

@@ -21,7 +21,7 @@ from hourwheel.formats import message_id
 from hourwheel.types import DISPATCH_TOPIC
 from node.contracts.access import CLUSTER, WILDCARD, Operation, Resource, ResourceKind
 from node.contracts.message_topics import ids_of
-from storage.views.catalog import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from storage.views.catalog_names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 ALL_TOPICS: Final = Resource(ResourceKind.TOPIC, WILDCARD)
 """Only a grant on `*` has it."""
@@ -196,6 +196,7 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "ListDamaged": Rule(Operation.LOOK, _damaged),
     _ADMIN + "DiscardDamaged": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "Skip": Rule(Operation.ADMINISTER, _group),  # what others get of the topic stays
+    _ADMIN + "ResetGroup": Rule(Operation.ADMINISTER, _group),  # likewise
     _ADMIN + "ListDeadLetters": Rule(Operation.RECEIVE, _group),  # as one may receive them
     _ADMIN + "RedriveDeadLetters": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics, _id, is_any_nodes=True),

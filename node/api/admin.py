@@ -27,7 +27,12 @@ from node.api.checks import (
     check_readable_topic,
     check_topic,
 )
-from node.api.group_settings import group_settings, settings_to_wire, unblocking_of
+from node.api.group_settings import (
+    group_settings,
+    reset_target_of,
+    settings_to_wire,
+    unblocking_of,
+)
 from node.api.listing import Page, by_name
 from node.api.status_answer import NodeIdentity, status_answer
 from node.contracts.broker import (
@@ -285,6 +290,18 @@ class Admin:
             request.group, request.topic, request.before_ms, request.positions
         )
         return groups_pb2.SkipResponse(skipped_count=found.skipped_count, positions=found.positions)
+
+    async def reset_group(
+        self, request: groups_pb2.ResetGroupRequest, _context: Context
+    ) -> groups_pb2.ResetGroupResponse:
+        """Let a group begin anew in a topic."""
+        check_group(request.group)
+        check_readable_topic(request.topic)
+        target = reset_target_of(request)
+        found = await self._engine.reset_group(
+            request.group, request.topic, target, count_only=request.count_only
+        )
+        return groups_pb2.ResetGroupResponse(**found._asdict())
 
     async def list_dead_letters(
         self, request: groups_pb2.ListDeadLettersRequest, _context: Context

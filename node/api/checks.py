@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 from hourwheel import errors
-from storage.views.catalog import validate_group_name, validate_topic_name
+from storage.views.catalog_names import validate_group_name, validate_topic_name
 
 _CACHED: Final = 1_024
 """Good names that are remembered."""

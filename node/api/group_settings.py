@@ -5,12 +5,12 @@ from typing import Final
 from hourwheel import errors, limits
 from hourwheel.delay_levels import RetryPreset
 from hourwheel.formats import message_id
-from hourwheel.types import DUE_MS_MAX
+from hourwheel.types import DUE_MS_MAX, QUEUE_COUNT_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2
 from node.api.checks import check_at_least, check_at_most
 from node.contracts.broker import GroupInfo, GroupSettings
-from node.contracts.group_positions import UnblockAction, Unblocking
+from node.contracts.group_positions import ResetTarget, UnblockAction, Unblocking
 from storage.views.catalog_items import START_FIRST_MS, START_NOW_MS, GroupOrder
 
 _ATTEMPTS_MAX: Final = 1_000
@@ -31,11 +31,31 @@ _ORDERS: Final[dict[groups_pb2.GroupOrder, GroupOrder | None]] = {
     groups_pb2.GROUP_ORDER_DEAD_LETTER: GroupOrder.DEAD_LETTER,
 }
 _ORDER_NAMES: Final = {order: number for number, order in _ORDERS.items() if order is not None}
+_RESET_TO: Final[dict[int, int | None]] = {
+    groups_pb2.START_AT_FIRST: None,
+    groups_pb2.START_AT_NOW: 0,
+}
 _STARTS: Final[dict[int, int | None]] = {
     groups_pb2.START_AT_UNSPECIFIED: None,
     groups_pb2.START_AT_FIRST: START_FIRST_MS,
     groups_pb2.START_AT_NOW: START_NOW_MS,
 }
+
+
+def reset_target_of(request: groups_pb2.ResetGroupRequest) -> ResetTarget:
+    """Where a group shall begin anew. Raises InvalidArgument: nowhere, or in two places."""
+    check_at_most("the number of positions", len(request.positions), QUEUE_COUNT_MAX)
+    is_time = request.to == groups_pb2.START_AT_TIME
+    if is_time != bool(request.to_ms) or bool(request.to) == bool(request.positions):
+        raise errors.InvalidArgument("give FIRST, NOW, TIME and to_ms, or positions", field="to")
+    if is_time:
+        check_at_least("to_ms", request.to_ms, 1)
+        return ResetTarget(request.to_ms)
+    if request.positions:
+        return ResetTarget(None, tuple(request.positions))
+    if request.to not in _RESET_TO:
+        raise errors.InvalidArgument("to is not known", field="to")
+    return ResetTarget(_RESET_TO[request.to])
 
 
 def group_settings(requested: wire.GroupSettings) -> GroupSettings:

@@ -24,6 +24,7 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import NO_EPOCH
 from node.broker.disk_guard import DiskGuard
+from node.broker.group_calls import GroupCalls
 from node.broker.group_commit import GroupCommit, Replication
 from node.broker.job_runner import Background
 from node.broker.master_service import MasterService
@@ -47,7 +48,6 @@ from node.contracts.dead_letters import (
     RedrivenPage,
 )
 from node.contracts.ending import Ending
-from node.contracts.group_positions import SkippedInfo, Unblocking
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.message_topics import May, MessageTopics
@@ -100,7 +100,7 @@ class Membership(Replication, Protocol):
         ...
 
 
-class Engine:
+class Engine(GroupCalls):
     """One node's broker (contract: node/contracts/broker.py). All calls on the loop's thread."""
 
     def __init__(
@@ -498,18 +498,6 @@ class Engine:
         return await master.answer(
             master.damage_desk.discard_damaged(group, topic, ids, count_max=count_max)
         )
-
-    async def skip(
-        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
-    ) -> SkippedInfo:
-        """See EnginePort."""
-        master = self._master
-        return await master.answer(master.skipper.skip(group, topic, before_ms, positions))
-
-    async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
-        """See EnginePort."""
-        master = self._master
-        return await master.answer(master.skipper.unblock(group, topic, unblocking))
 
     async def list_dead_letters(
         self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool

@@ -33,6 +33,7 @@ from node.broker.reschedule_service import RescheduleService
 from node.broker.settings import EngineConfig
 from node.broker.transactions.check_desk import CheckDesk
 from node.broker.transactions.service import TransactionService
+from node.catalog.group_reset import Resetter
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.positions import Skipper
 from node.catalog.service import CatalogService
@@ -169,6 +170,13 @@ class MasterService:
         self.damage_desk = DamageDesk(mastership, damage)
         self.dead_letter_desk = DeadLetterDesk(self, self.receive_service.ack_service.rejections)
         self.skipper = Skipper(self)
+        self.resetter = Resetter(
+            self,
+            self.catalog_service,
+            append_waiting=lambda: self.publishing.small_calls.append(self.now_ms),
+            retention_ms=host.background.maintenance.retention_ms,
+            on_reset=self.receive_service.on_reset,
+        )
         services = self.receive_service, self.expiry, self.check_desk, self._planner
         for waiting in (*services, self.catalog_service):
             mastership.hold(waiting)

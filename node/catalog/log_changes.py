@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
-from hourwheel.internal.v1.state_pb2 import ConfigChange
+from hourwheel.internal.v1.state_pb2 import ConfigChange, SubscriptionReset
 from hourwheel.types import TOPIC_ID_MAX, GroupId, TopicId
 from node.catalog.serving import Serving
 from storage.views.catalog import Catalog
@@ -131,25 +131,30 @@ class LogChanges:
         """Make or change a topic; `revision` of the control state, if that decides about it."""
         change = ConfigChange(put_topic=topic.config(), control_revision=revision)
         future = self.propose(change, now_ms, lambda _: _forget(self._topics, topic.name, topic))
-        if self.is_controlled and topic.internal:
-            self._next_internal_id = min(self._own_id(), int(topic.topic_id) - 1)
-        else:
-            self._next_topic_id = max(self._next_topic_id, int(topic.topic_id) + 1)
+        self._note_number(topic.topic_id, is_own=topic.internal)
         self._topics[topic.name] = topic
         return future
+
+    def _note_number(self, topic_id: TopicId, *, is_own: bool) -> None:
+        if self.is_controlled and is_own:
+            self._next_internal_id = min(self._own_id(), int(topic_id) - 1)
+        else:
+            self._next_topic_id = max(self._next_topic_id, int(topic_id) + 1)
 
     def _own_id(self) -> int:
         # What is applied may stand before the record by which they come from the top.
         found = int(self.catalog.next_internal_id) if self.catalog.is_controlled else TOPIC_ID_MAX
         return min(found, self._next_internal_id) if self._next_internal_id else found
 
+    def _next_own_id(self) -> TopicId:
+        return TopicId(self._own_id()) if self.is_controlled else self.next_topic_id()
+
     def own_topic(self, name: str) -> tuple[Topic, list[Applied]]:
         """A topic of the cluster's own; and its proposal, if it is not there."""
         found = self.find_topic(name)
         if found is not None:
             return found, []
-        number = TopicId(self._own_id()) if self.is_controlled else self.next_topic_id()
-        topic = Topic(number, name, 1, internal=True, gene=DEFAULT_SPEC)
+        topic = Topic(self._next_own_id(), name, 1, internal=True, gene=DEFAULT_SPEC)
         topic = replace(topic, version=self.next_version())
         return topic, [self.put_topic(topic)]
 
@@ -182,6 +187,14 @@ class LogChanges:
     def put_subscription(self, subscription: Subscription) -> Applied:
         """Make or change one."""
         return self.propose(ConfigChange(put_subscription=subscription.config()))
+
+    def reset_subscription(self, reset: SubscriptionReset) -> Applied:
+        """Let a group begin anew in a topic; the topic for its retries gets its number here."""
+        retry_topic_id = self._next_own_id()
+        reset.retry_topic_id = retry_topic_id
+        future = self.propose(ConfigChange(reset_subscription=reset))
+        self._note_number(retry_topic_id, is_own=True)
+        return future
 
 
 def _look_at(done: Applied) -> None:

@@ -35,8 +35,9 @@ from node.shard.views import CONTROL_LEVEL
 from node.telemetry import logs
 from replication.control_state.catalog_commands import CATALOG_RULES
 from replication.control_state.state import ControlState
-from storage.views.catalog import Catalog, dead_letter_topic_name
+from storage.views.catalog import Catalog
 from storage.views.catalog_items import Group, Subscription, Topic
+from storage.views.catalog_names import dead_letter_topic_name
 
 WAIT_S: Final = 3.0
 """A change that the control plane has made, and this node has not heard of, is given up then."""

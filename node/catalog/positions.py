@@ -1,7 +1,7 @@
 """Where a group goes on in a topic: by time, or by position; what stands before it is skipped.
 
-What is skipped is resolved for the group, as by an acknowledgement, and stays so. The window only
-ever grows: so a lease of a skipped message is void, and nothing that was finished comes back.
+What is skipped is resolved for the group, as by an acknowledgement. The window only grows by it: so
+a lease of a skipped message is void. To go back is another thing: node/catalog/group_reset.py.
 """
 
 import asyncio
@@ -79,6 +79,21 @@ def check_start(shard: Shard, start_ms: int, now_ms: int) -> None:
         )
 
 
+def check_positions(shard: Shard, own: Sequence[TopicQueue], positions: Sequence[int]) -> None:
+    """Raises InvalidArgument: not one for each of a topic's queues, or one behind its end."""
+    if len(positions) != len(own):
+        raise errors.InvalidArgument(
+            f"the topic has {len(own)} queues, and {len(positions)} positions are given",
+            field="positions",
+        )
+    for number, position in zip(own, positions, strict=True):
+        end = shard.views.queues.bounds(number)[1]
+        if position > end:
+            raise errors.InvalidArgument(
+                f"position {position} is behind the end of its queue, {end}", field="positions"
+            )
+
+
 _ROWS_OF: Final = {
     UnblockAction.RETRY: freed_rows,
     UnblockAction.SKIP: skipped_rows,
@@ -124,12 +139,14 @@ class Skipper:
         if positions:
             # Those of priorities come behind the topic's own, and stay where nothing is said.
             queues = own[: found_topic.queue_count] if len(positions) < len(own) else own
-            self._check_positions(queues, positions)
+            check_positions(self._shard, queues, positions)
         else:
             now_ms = self._serving.now_ms()
             if before_ms > now_ms:
                 raise errors.InvalidArgument("before_ms is in the future", field="before_ms")
             positions = await find_positions(shard, queues, before_ms or now_ms)
+        if receiver.resets.is_under_way(group_id, found_topic.topic_id):
+            raise errors.Unavailable("the group is being reset there", group=group, topic=topic)
         rows = rows_before(shard, group_id, queues, positions)
         counts = await self._serving.propose_resolve(rows) if len(rows) else []
         places = dict(zip(queues, positions, strict=True))
@@ -175,16 +192,3 @@ class Skipper:
 
         proposed.add_done_callback(offer)
         return sum(await asyncio.shield(proposed))  # it stays on its way where the caller goes away
-
-    def _check_positions(self, own: Sequence[TopicQueue], positions: Sequence[int]) -> None:
-        if len(positions) != len(own):
-            raise errors.InvalidArgument(
-                f"the topic has {len(own)} queues, and {len(positions)} positions are given",
-                field="positions",
-            )
-        for number, position in zip(own, positions, strict=True):
-            end = self._shard.views.queues.bounds(number)[1]
-            if position > end:
-                raise errors.InvalidArgument(
-                    f"position {position} is behind the end of its queue, {end}", field="positions"
-                )

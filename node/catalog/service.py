@@ -45,15 +45,15 @@ from node.contracts.broker import (
 )
 from node.contracts.control import CatalogControl
 from node.shard.group_queue import GroupQueue
-from storage.views.catalog import (
+from storage.views.catalog import Catalog
+from storage.views.catalog_items import START_NOW_MS, Group, Subscription, Topic
+from storage.views.catalog_names import (
     DEAD_LETTER_PREFIX,
-    Catalog,
     dead_letter_topic_name,
     retry_topic_name,
     validate_group_name,
     validate_topic_name,
 )
-from storage.views.catalog_items import START_NOW_MS, Group, Subscription, Topic
 
 _WOKEN_AT_ONCE: Final = 128
 """Subscriptions whose polls look again in one turn of the loop."""
@@ -91,6 +91,7 @@ class CatalogService:
         self.listing = Listing(self._shard, self._receiver)
         self._lock = asyncio.Lock()
         self._log = LogChanges(serving)
+        self.reset_subscription = self._log.reset_subscription
         self._owner = CatalogOwner(serving, self._log, self._lock, control, self._drop_group)
         self._making: dict[str, asyncio.Task[None]] = {}
         """Topics that publishing makes, and that the control plane has to decide about first."""
@@ -115,7 +116,7 @@ class CatalogService:
         self._receiver.filtered_ranges.drop_group(group_id)
 
     @asynccontextmanager
-    async def _changing(self) -> AsyncIterator[None]:
+    async def changing(self) -> AsyncIterator[None]:
         """One change of a kind at a time, made when who decides knows all that there is."""
         async with self._lock:
             await self._owner.make_ready()
@@ -156,7 +157,7 @@ class CatalogService:
         """Have a topic made by who decides. All who publish to it wait for one command."""
         validate_topic_name(name)
         if not self._owner.is_ready:
-            async with self._changing():
+            async with self.changing():
                 pass
         if self._owner.is_log_alone or not self.has_to_wait(name):
             return
@@ -269,7 +270,7 @@ class CatalogService:
         """See EnginePort."""
         validate_topic_name(name)
         gene, retention_ms = wanted or NewTopic()
-        async with self._changing():
+        async with self.changing():
             await self._log.settle()
             found = self._catalog.find_topic(name)
             count = queue_count or self._defaults.topic_queue_count
@@ -302,7 +303,7 @@ class CatalogService:
 
     async def update_topic(self, name: str, update: CatalogUpdate) -> TopicInfo:
         """See EnginePort. The topic is an operator's from then on."""
-        async with self._changing():
+        async with self.changing():
             await self._log.settle()
             if name == DISPATCH_TOPIC:
                 await asyncio.gather(*self._log.own_topic(name)[1])
@@ -325,7 +326,7 @@ class CatalogService:
 
         A publish to it waits from now on (`settle_topic`) and makes it anew; a receive waits, too.
         """
-        async with self._changing():
+        async with self.changing():
             topic: Topic | None = self._catalog.find_topic_by_id(topic_id)
             if topic is None or not is_unused(topic):
                 return False
@@ -338,7 +339,7 @@ class CatalogService:
 
     async def delete_topic(self, name: str) -> None:
         """See EnginePort."""
-        async with self._changing():
+        async with self.changing():
             topic = self._catalog.get_topic(name)
             group = name.removeprefix(DEAD_LETTER_PREFIX)
             is_left = group != name and self._catalog.find_group(group) is None
@@ -360,7 +361,7 @@ class CatalogService:
         """See EnginePort."""
         if settings.start_ms:
             positions.check_start(self._shard, settings.start_ms, self._now_ms())
-        async with self._changing():
+        async with self.changing():
             await self._log.settle()
             check_order(self._shard.views, name, settings)
             group, making = await self._make_group(name, settings)
@@ -375,7 +376,7 @@ class CatalogService:
         """See EnginePort. The group is an operator's from then on."""
         if settings.start_ms:
             positions.check_start(self._shard, settings.start_ms, self._now_ms())
-        async with self._changing():
+        async with self.changing():
             await self._log.settle()
             found = self._catalog.get_group(name)
             check_version(found.version, update)
@@ -440,7 +441,7 @@ class CatalogService:
         is_going = topic in self._unsettled or (known and known.group_id == self._expiring)
         is_going = is_going or (group, topic) in self._starting
         if known is None or found_group is None or is_going or not found_group.dead_letter_topic_id:
-            async with self._changing():
+            async with self.changing():
                 known, found_group = await self._subscribe(
                     group, topic, stored(kept), self._topic_to_receive, automatic=True
                 )
@@ -455,7 +456,7 @@ class CatalogService:
     ) -> SubscriptionInfo:
         """See EnginePort."""
         kept = stored(await read_filter(wanted))
-        async with self._changing():
+        async with self.changing():
             found_topic: Topic | None = self._catalog.find_topic(topic)
             if kept is not None and found_topic is not None and found_topic.internal:
                 raise errors.InvalidArgument(
@@ -563,7 +564,7 @@ class CatalogService:
 
     async def delete_group(self, name: str) -> None:
         """See EnginePort."""
-        async with self._changing():
+        async with self.changing():
             group = self._catalog.get_group(name)
             await self._owner.delete_group(group)
             await self._delete_letters(group)
@@ -573,7 +574,7 @@ class CatalogService:
 
         A receive waits from now on, and makes the group anew.
         """
-        async with self._changing():
+        async with self.changing():
             group: Group | None = self._catalog.find_group_by_id(group_id)
             if group is None or not is_unused(group):
                 return False

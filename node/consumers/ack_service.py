@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,14 @@ ASCENDING_ROWS_AT_ONCE: Final = 4_096
 """The same of rows of one sparse lease: applied at once, in half a millisecond."""
 
 
+class _Proposed(NamedTuple):
+    """What is to be done for a selection."""
+
+    ordinal: int
+    rows: NDArray[np.void]
+    positions: SelectedPositions
+
+
 class AckService:
     """Ends and changes leases for those who hold them."""
 
@@ -59,30 +67,15 @@ class AckService:
         ending: Ending,
     ) -> list[ReceiptOutcome]:
         """What became of each selection."""
-        outcomes: list[ReceiptOutcome] = []
-        records, in_place = _Records(), _InPlace(self._receiver, group.group_id)
-        proposed: list[tuple[int, NDArray[np.void], SelectedPositions]] = []
-        rejected: list[int] = []
-        is_ack = ending.is_ack
+        in_place, is_ack = _InPlace(self._receiver, group.group_id), ending.is_ack
         keeps_place = group.is_ordered and not is_ack
-        now_ms = self._now_ms()
-        with in_place.finding():
-            for ordinal, one in enumerate(selections):
-                if ordinal and not ordinal % SELECTIONS_AT_ONCE:
-                    await asyncio.sleep(0)
-                positions = self._find_positions(group, one)
-                outcomes.append(positions.outcome)
-                if positions.outcome == ReceiptOutcome.OK:
-                    if is_ack:
-                        rows = positions.ack_rows()
-                    else:
-                        rows = positions.nack_rows(group, now_ms, ending)
-                    if keeps_place:
-                        in_place.add(positions.lease_id, rows)
-                    records.add(rows, is_ascending=is_ack and positions.picked is not None)
-                    if ending.rejection:
-                        rejected += positions.sequences()
-                    proposed.append((ordinal, rows, positions))
+        outcomes, proposed = await self._find_rows(group, selections, ending, in_place)
+        rejected: list[int] = []
+        if ending.rejection:
+            rejected += chain.from_iterable(one.positions.sequences() for one in proposed)
+        records = _Records()
+        for _, rows, positions in proposed:
+            records.add(rows, is_ascending=is_ack and positions.picked is not None)
         counts = await self._append(records.take(), in_place)
         self.rejections.note(group.group_id, rejected[-REMEMBERED_MAX:], ending.rejection or "")
         at = 0
@@ -99,6 +92,50 @@ class AckService:
         if self._receiver.leases.freed:
             self._rearm()  # somebody waits for that
         return outcomes
+
+    async def _find_rows(
+        self,
+        group: Group,
+        selections: Sequence[Selection],
+        ending: Ending,
+        in_place: "_InPlace",
+    ) -> "tuple[list[ReceiptOutcome], list[_Proposed]]":
+        """What can be said of each selection, and what is to be done for those that are OK."""
+        outcomes, proposed = list[ReceiptOutcome](), list[_Proposed]()
+        now_ms, reset_count = self._now_ms(), self._receiver.resets.count
+        with in_place.finding():
+            for ordinal, one in enumerate(selections):
+                if ordinal and not ordinal % SELECTIONS_AT_ONCE:
+                    await asyncio.sleep(0)
+                positions = self._find_positions(group, one)
+                outcomes.append(positions.outcome)
+                if positions.outcome != ReceiptOutcome.OK:
+                    continue
+                if ending.is_ack:
+                    rows = positions.ack_rows()
+                else:
+                    rows = positions.nack_rows(group, now_ms, ending)
+                if group.is_ordered and not ending.is_ack:
+                    in_place.add(positions.lease_id, rows)
+                proposed.append(_Proposed(ordinal, rows, positions))
+        if self._receiver.resets.count != reset_count:
+            proposed = self._without_stale(proposed, selections, outcomes)
+        return outcomes, proposed
+
+    def _without_stale(
+        self,
+        proposed: "list[_Proposed]",
+        selections: Sequence[Selection],
+        outcomes: list[ReceiptOutcome],
+    ) -> "list[_Proposed]":
+        """A group was reset since these rows were made: some would be about its new windows."""
+        kept = []
+        for one in proposed:
+            if self._receiver.resets.is_stale(selections[one.ordinal].receipt):
+                outcomes[one.ordinal] = ReceiptOutcome.STALE
+            else:
+                kept.append(one)
+        return kept
 
     def _find_positions(self, group: Group, one: Selection) -> SelectedPositions:
         shard = self._mastership.shard

@@ -329,6 +329,13 @@ class Polls:
         self._waiters.refuse(interest, lambda waiter: self._find_mismatch(interest, waiter))
         self._waiters.wake_interest(interest, now_ms)
 
+    def on_reset(self, interest: Interest, now_ms: int) -> None:
+        """The group begins anew in the topic: there may be more, and retries come elsewhere."""
+        for number in self._receiver.queues_of(*interest):
+            self._waiters.watch(interest, number, now_ms)
+        self._waiters.wake_interest(interest, now_ms)
+        self._rearm()
+
     def _find_mismatch(
         self, interest: Interest, waiter: Waiter
     ) -> errors.SubscriptionMismatch | None:

@@ -117,6 +117,11 @@ class ReceiveService:
         if self._may_act():
             self._polls.on_filter(Interest(group_id, topic_id), self._now_ms())
 
+    def on_reset(self, group_id: GroupId, topic_id: TopicId) -> None:
+        """The group begins anew in the topic, or will not."""
+        if self._may_act():
+            self._polls.on_reset(Interest(group_id, topic_id), self._now_ms())
+
     def _may_act(self) -> bool:
         try:
             self._check()

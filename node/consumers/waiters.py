@@ -204,13 +204,15 @@ class Waiters:
 
         Returns whether it is new to anyone, who was served nothing of it then.
         """
-        is_new = False
-        for interest in self._interests_of.get(beside, ()):
-            if queue not in self._queues[interest]:
-                is_new = True
-                self._queues[interest] = [*self._queues[interest], queue]
-                self._interests_of.setdefault(queue, set()).add(interest)
-                self._gates.watch(queue, now_ms)
+        return any([self.watch(one, queue, now_ms) for one in self._interests_of.get(beside, ())])
+
+    def watch(self, interest: Interest, queue: TopicQueue, now_ms: int) -> bool:
+        """Who waits for this interest waits for this queue as well; whether it is new to them."""
+        is_new = interest in self._queues and queue not in self._queues[interest]
+        if is_new:
+            self._queues[interest] = [*self._queues[interest], queue]
+            self._interests_of.setdefault(queue, set()).add(interest)
+            self._gates.watch(queue, now_ms)
         return is_new
 
     def discard(self, interest: Interest, waiter: Waiter) -> None:

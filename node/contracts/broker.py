@@ -31,7 +31,7 @@ from node.contracts.dead_letters import (
     RedrivenPage,
 )
 from node.contracts.ending import Attempt, Ending
-from node.contracts.group_positions import SkippedInfo, UnblockPort
+from node.contracts.group_positions import GroupPositionsPort
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import TopicsPort
@@ -312,7 +312,7 @@ class Failure:
             self.report(errors.Internal(repr(error)))
 
 
-class EnginePort(RecurringPort, ReschedulePort, TopicsPort, UnblockPort, Protocol):
+class EnginePort(RecurringPort, ReschedulePort, TopicsPort, GroupPositionsPort, Protocol):
     """One node's broker. Errors are those of hourwheel.errors."""
 
     stats: EngineStats
@@ -529,19 +529,6 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, UnblockPort, Protoco
 
         Raises:
             UnknownGroup, UnknownTopic; and whatever appending may raise.
-        """
-        ...
-
-    async def skip(
-        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
-    ) -> SkippedInfo:
-        """Let a group go on behind what was released before an instant (0: now), or `positions`.
-
-        Raises:
-            UnknownGroup, UnknownTopic; and whatever appending may raise: to call again is safe.
-            InvalidArgument: the instant is in the future, or the positions are not of the queues.
-            FailedPrecondition: the group does not read the topic, or a node of an earlier version
-                is in the cluster.
         """
         ...
 

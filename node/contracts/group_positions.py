@@ -1,5 +1,6 @@
 """Where groups go on in topics, as it passes between the engine and the API."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -29,8 +30,54 @@ class SkippedInfo(NamedTuple):
     """Of each queue of the topic, where it goes on, if not behind that already."""
 
 
-class UnblockPort(Protocol):
+class ResetTarget(NamedTuple):
+    """Where a group shall begin anew."""
+
+    from_ms: int | None
+    """With what was released then or later; 0: now; None: with the first that is there."""
+    positions: tuple[int, ...] = ()
+    """Instead of that: the first position of each queue of the topic."""
+
+
+class ResetInfo(NamedTuple):
+    """What a reset comes to; as groups.proto has it."""
+
+    again_count: int
+    skipped_count: int
+    retries_dropped_count: int
+    unresolved_count: int
+    positions: list[int]
+
+
+class GroupPositionsPort(Protocol):
     """A part of EnginePort."""
+
+    async def skip(
+        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+    ) -> SkippedInfo:
+        """Let a group go on behind what was released before an instant (0: now), or `positions`.
+
+        Raises:
+            UnknownGroup, UnknownTopic; and whatever appending may raise: to call again is safe.
+            InvalidArgument: the instant is in the future, or the positions are not of the queues.
+            FailedPrecondition: the group does not read the topic, or a node of an earlier version
+                is in the cluster.
+        """
+        ...
+
+    async def reset_group(
+        self, group: str, topic: str, target: ResetTarget, *, count_only: bool
+    ) -> ResetInfo:
+        """Let a group begin anew in a topic, or tell what that would come to.
+
+        Raises:
+            NotRetained: retention has let go of some of it; `earliest_ms` says of what not.
+            FailedPrecondition: the group does not read the topic, or that is the cluster's own.
+            FeatureLevelTooLow: a node of an earlier version is in the cluster.
+            Unavailable: it is being reset; or it, or the topic, was changed meanwhile.
+            InvalidArgument, UnknownGroup, UnknownTopic: as `skip`.
+        """
+        ...
 
     async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
         """Decide about messages that an ordered group has given back; how many it was done to.

@@ -202,11 +202,17 @@ class FilteredRanges:
 
     def drop_group(self, group_id: GroupId) -> None:
         """Forget a group's."""
-        for group_queue in self._of_group.pop(group_id, ()):
-            self._growing.pop(group_queue, None)
-            self._long.pop(group_queue, None)
-            for one in self._grown.pop(group_queue, ()):
-                self._waiting.pop(one, None)
+        for group_queue in list(self._of_group.get(group_id, ())):
+            self.drop_queue(group_queue)
+        self._of_group.pop(group_id, None)
+
+    def drop_queue(self, group_queue: GroupQueue) -> None:
+        """Forget a group's of a queue."""
+        self._growing.pop(group_queue, None)
+        self._long.pop(group_queue, None)
+        for one in self._grown.pop(group_queue, ()):
+            self._waiting.pop(one, None)
+        self._of_group.get(group_queue.group_id, set()).discard(group_queue)
 
     def add_to(self, table: LeaseTable) -> None:
         """For the next master: ranges that may not be in the log it finds."""

@@ -43,7 +43,8 @@ class Leases:
         self._progress: dict[GroupQueue, Progress] = {}
         self._of_group: dict[int, set[GroupQueue]] = {}
         """Group -> its keys of `_progress`."""
-        self._last_id = 0
+        self.last_id = 0
+        """Of the lease granted last, but for `SPARSE_ID`."""
         self._held: dict[int, int] = {}
         """Group -> messages that it holds. Invariant: the sum of `held_count` of its queues."""
         self.watched: set[GroupId] = set()
@@ -202,8 +203,8 @@ class Leases:
         *,
         keeps_gaps: bool = False,
     ) -> Lease:
-        self._last_id += 1
-        lease_id = self._last_id | SPARSE_ID
+        self.last_id += 1
+        lease_id = self.last_id | SPARSE_ID
         return self._add(Lease(lease_id, group_queue, *span, parts, positions, keeps_gaps))
 
     def hold(
@@ -223,8 +224,8 @@ class Leases:
         parts = [Part(first, end, until_ms, is_ending=is_ending)]
         if messages is not None:
             return self._add_sparse(group_queue, (first, end), parts, np.array(messages, np.int64))
-        self._last_id += 1
-        return self._add(Lease(self._last_id, group_queue, first, end, parts))
+        self.last_id += 1
+        return self._add(Lease(self.last_id, group_queue, first, end, parts))
 
     def _add(self, lease: Lease) -> Lease:
         self._by_id[lease.lease_id] = lease
@@ -482,11 +483,18 @@ class Leases:
 
     def drop_group(self, group_id: GroupId) -> None:
         """Forget a group's leases."""
-        for group_queue in self._of_group.pop(group_id, ()):
-            for lease_id in list(self._progress[group_queue].leases):
-                self.end(lease_id)
-            del self._progress[group_queue]
+        for group_queue in list(self._of_group.get(group_id, ())):
+            self.drop_queue(group_queue)
+        self._of_group.pop(group_id, None)
         self._held.pop(group_id, None)
+
+    def drop_queue(self, group_queue: GroupQueue) -> None:
+        """Forget a group's leases of a queue, and how far it was delivered."""
+        progress = self._progress.get(group_queue)
+        for lease_id in () if progress is None else list(progress.leases):
+            self.end(lease_id)
+        if self._progress.pop(group_queue, None) is not None:
+            self._of_group[group_queue.group_id].discard(group_queue)
 
     @property
     def count(self) -> int:
@@ -574,8 +582,8 @@ class Leases:
             lease = self.hold(group_queue, one_range.first, one_range.end, one_range.until_ms)
             restored[group_queue, lease.first, lease.end] = lease
         for wire in sorted(table.sparse, key=lambda one: one.end):
-            self._last_id += 1
-            lease = self._add(Lease.from_wire(self._last_id | SPARSE_ID, wire))
+            self.last_id += 1
+            lease = self._add(Lease.from_wire(self.last_id | SPARSE_ID, wire))
             self._former[lease.origin] = lease
             if not lease.keeps_gaps:
                 self._progress_of(lease.group_queue).add_sparse(lease.end, lease.count)

@@ -5,9 +5,10 @@ they are: so it is remembered until any of these changes.
 """
 
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from hourwheel.types import GroupId, TopicId, TopicQueue, queue_of, topic_queue
+from node.delivery.resets import Resets
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 
@@ -25,6 +26,9 @@ class Reading(NamedTuple):
     """Whether the group keeps the order of keys."""
 
 
+_NOTHING: Final = Reading([], [], [], is_ordered=False)
+
+
 class ReadingOrder:
     """The readings of one shard's groups.
 
@@ -32,14 +36,16 @@ class ReadingOrder:
     after `_changes` changes.
     """
 
-    def __init__(self, views: Views) -> None:
-        """Of these views."""
-        self._views = views
+    def __init__(self, views: Views, resets: Resets) -> None:
+        """Of these views; a group gets nothing of a topic in which its reset is on its way."""
+        self._views, self._resets = views, resets
         self._changes = 0, 0
         self._known: dict[tuple[GroupId, TopicId], Reading] = {}
 
     def find(self, group_id: GroupId, topic_id: TopicId) -> Reading:
-        """What a group reads for a topic; nothing where it has no subscription to it."""
+        """What a group reads for a topic; nothing without a subscription, or while it is reset."""
+        if self._resets.is_under_way(group_id, topic_id):
+            return _NOTHING
         views = self._views
         changes = views.catalog.change_count, views.queues.priority_changes
         if changes != self._changes:

@@ -21,6 +21,7 @@ from node.delivery.leases import Leases
 from node.delivery.message_lease import Lease, runs_of
 from node.delivery.ordered import LookAhead, OrderedQueues
 from node.delivery.reading_order import ReadingOrder
+from node.delivery.resets import Resets
 from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
@@ -76,7 +77,8 @@ class Receiver:
         """Read from `views` and `bodies`. `epoch`: in which the leases are given."""
         self._views, self._bodies, self.epoch = views, bodies, epoch
         self.leases = Leases()
-        self._order, self._smoothing = ReadingOrder(views), Smoothing(views.catalog)
+        self.resets, self._smoothing = Resets(views.catalog), Smoothing(views.catalog)
+        self._order = ReadingOrder(views, self.resets)
         self.filtered_ranges = FilteredRanges()
         self.ordered = OrderedQueues(views, self.leases, self.filtered_ranges, self._smoothing)
         self.expired = Expired(views, self.leases, self.filtered_ranges)
@@ -108,6 +110,15 @@ class Receiver:
             if one.are_expired:  # by the former master's clock: look again
                 group_queue = GroupQueue.of(one.group_id, one.topic_queue)
                 self.leases.deliver_again(group_queue, one.first, one.end)
+
+    def forget(self, group_id: GroupId, topic_id: TopicId) -> None:
+        """A group begins anew in a topic: nothing was delivered to it."""
+        for number in self.queues_of(group_id, topic_id):
+            group_queue = GroupQueue(group_id, number)
+            self.leases.drop_queue(group_queue)
+            self.ordered.drop(group_queue)
+            self.filtered_ranges.drop_queue(group_queue)
+        self._marks.clear()
 
     def queues_of(self, group_id: GroupId, topic_id: TopicId) -> list[TopicQueue]:
         """The queues that a group's Receive of a topic reads."""

@@ -323,10 +323,12 @@ def find_positions(
     def refused(outcome: ReceiptOutcome) -> SelectedPositions:
         return SelectedPositions(outcome, shard.views, group_queue)
 
-    if receipt.cluster != shard.cluster or receipt.group_id != group.group_id or one.count <= 0:
+    is_ours = receipt.cluster == shard.cluster and receipt.group_id == group.group_id
+    if not is_ours or receipt.epoch > receiver.epoch or one.count <= 0:
         return refused(ReceiptOutcome.INVALID)
-    if receipt.epoch > receiver.epoch or not reads(group, receipt.topic_queue):
-        return refused(ReceiptOutcome.INVALID)
+    is_stale = receiver.resets.is_stale(receipt)
+    if is_stale or not reads(group, receipt.topic_queue):
+        return refused(ReceiptOutcome.STALE if is_stale else ReceiptOutcome.INVALID)
     picked: NDArray[np.int64] | None = None
     leases, is_of_epoch = receiver.leases, receipt.epoch == receiver.epoch
     if is_of_epoch:

@@ -22,7 +22,6 @@ from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, Recurrence
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
 from hourwheel.types import (
     QUEUE_BITS,
-    QUEUE_COUNT_MAX,
     GroupId,
     Key,
     SequenceNumber,
@@ -162,7 +161,7 @@ class Applier:
             views.sequences.append(batch.due_ms, states)
         if decided is not None:
             views.dedup_keys.put(decided.rows)
-            self._mark_cancelled(decided.replaced)
+            views.mark_cancelled(decided.replaced)
         return results
 
     def _note_expiring(self, batch: RecordBatch) -> None:
@@ -176,14 +175,6 @@ class Applier:
         """The queues that were touched since they were taken last."""
         found, self._touched = self._touched, Touched(set(), set())
         return found
-
-    def _mark_cancelled(self, sequences: NDArray[np.uint64]) -> None:
-        """Cancel pending messages, whose sequences ascend."""
-        views = self.views
-        if len(sequences):
-            views.tombstones.add(sequences)
-            views.counters.cancelled += len(sequences)
-            views.counters.pending -= len(sequences)
 
     def _append(self, topic_queue: TopicQueue, units: Units) -> None:
         """Append to a queue; where there is no room, later and in this order."""
@@ -288,7 +279,7 @@ class Applier:
     def _take_back(self, named: Named) -> list[int]:
         """Cancel those of some messages that wait. Returns their sequences."""
         chosen = sorted_unique(named.sequences[named.waiting])
-        self._mark_cancelled(chosen)
+        self.views.mark_cancelled(chosen)
         return list(chosen.tolist())
 
     def _recur(self, batch: RecordBatch) -> bool:
@@ -518,13 +509,11 @@ class Applier:
         done = views.catalog.apply(change)
         if done:
             for topic in deleted:
-                is_plain = not views.queues.priority_queues_of(topic.topic_id)
-                count = topic.queue_count if is_plain else QUEUE_COUNT_MAX
-                views.queues.drop_topic(topic.topic_id, count)
-                views.acks.drop_topic(topic.topic_id, count)
-                views.expiring_topics.discard(topic.topic_id)
+                views.drop_topic(topic)
             if change.HasField("delete_group_id"):
                 views.acks.drop_group(GroupId(change.delete_group_id))
+            if change.HasField("reset_subscription"):
+                self._touched.freed.update(views.begin_anew(change.reset_subscription))
         return done
 
     def _trim(self, batch: RecordBatch) -> None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from hourwheel.formats.batch_columns import priorities_of
 from hourwheel.formats.record_batch import Flag, Header, Kind, Outcome, RecordBatch
+from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.outcomes import EventKind, IfPending
 from hourwheel.priorities import NO_PRIORITY
 from hourwheel.types import (
@@ -235,12 +236,20 @@ class History:
         return [
             group
             for group in acks.groups_of(place.topic_queue)
-            if (*place[:2], group) not in seen
-            and (
-                acks.get(group, place.topic_queue).is_resolved(place.position)
-                or ((known := find(group)) is not None and known.is_ordered)
+            if self._reset_offset(place, group) >= self.trail.offset
+            or (
+                (*place[:2], group) not in seen
+                and (
+                    acks.get(group, place.topic_queue).is_resolved(place.position)
+                    or ((known := find(group)) is not None and known.is_ordered)
+                )
             )
         ]
+
+    def _reset_offset(self, place: Place, group_id: GroupId) -> int:
+        """Where a group began anew in the topic of an entry the last time; 0: it never did."""
+        known = self._views.catalog.find_subscription(group_id, topic_of(place.topic_queue))
+        return 0 if known is None else known.reset.offset
 
     def _look_at(self, header: Header) -> list[Event]:
         trail = self.trail
@@ -258,9 +267,34 @@ class History:
             return self.replaced_by(self._shard.log.read_batch(header.offset), 0)
         if header.kind == Kind.RESCHEDULE and any(not one.group_id for one in trail.waiting):
             return self._moved(self._shard.log.read_batch(header.offset))
-        if header.kind == Kind.RESOLVE and trail.places:
-            return self._resolved(self._shard.log.read_batch(header.offset))
+        if header.kind in {Kind.RESOLVE, Kind.CONFIG} and trail.places:
+            is_row = header.kind == Kind.RESOLVE
+            tell = self._resolved if is_row else self._configured
+            return tell(self._shard.log.read_batch(header.offset))
         return []
+
+    def _configured(self, batch: RecordBatch) -> list[Event]:
+        """A group may begin anew in the topic: with what was told of it nothing follows."""
+        change, trail = ConfigChange.FromString(bytes(batch.blobs)), self.trail
+        reset = change.reset_subscription
+        if reset.topic_id != trail.topic_id:
+            return []
+        former, found = reset.former_retry_topic_id, list[Event]()
+        group_id = GroupId(reset.group_id)
+        trail.places = [one for one in trail.places if one.topic_queue >> QUEUE_BITS != former]
+        trail.waiting = [one for one in trail.waiting if one.topic_queue >> QUEUE_BITS != former]
+        positions = dict(zip(reset.topic_queues, reset.positions, strict=False))
+        for place in trail.places:
+            key = (*place[:2], group_id)
+            if place.topic_queue >> QUEUE_BITS != reset.topic_id:
+                continue
+            if place.position >= positions.get(place.topic_queue, 0):
+                trail.seen.discard(key)
+                found.append(Event(EventKind.RESET, batch.header.store_ms, group_id))
+            elif key not in trail.seen:
+                trail.seen.add(key)
+                found.append(Event(EventKind.SKIPPED, batch.header.store_ms, group_id))
+        return found
 
     def replaced_by(self, batch: RecordBatch, first: int) -> list[Event]:
         """The event that a message of a batch, from an ordinal on, took the place of this one.
@@ -382,6 +416,8 @@ class History:
         """Whether a row had an effect: unless the group has not resolved the entry to this day."""
         if self._views.catalog.find_group_by_id(group_id) is None:
             return True
+        if self._reset_offset(place, group_id) > self.trail.offset:
+            return True  # what came before it does not show in the window
         return self._views.acks.get(group_id, place.topic_queue).is_resolved(place.position)
 
     def _outcome(
@@ -395,7 +431,7 @@ class History:
         catalog = self._views.catalog
         group = catalog.find_group_by_id(group_id)
         reads = catalog.find_subscription(group_id, self.trail.topic_id)
-        if group is None or reads is None:
+        if group is None or reads is None or reads.reset.offset > self.trail.offset:
             self.trail.is_complete = False  # deleted since: nobody knows where it was put
             return [event]
         is_spent = outcome == Outcome.RETRY and tried >= group.attempts_max

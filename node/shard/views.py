@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.batch_columns import Requested
-from hourwheel.internal.v1.state_pb2 import EpochState
+from hourwheel.internal.v1.state_pb2 import EpochState, SubscriptionReset
 from hourwheel.priorities import has_room, retry_queue
 from hourwheel.types import (
     FIRST_SEQUENCE,
     NO_EPOCH,
+    QUEUE_COUNT_MAX,
     Epoch,
+    GroupId,
     Key,
     SequenceNumber,
     TopicId,
@@ -43,7 +45,7 @@ from timewheel.wheel import Wheel
 
 CHECKS_KEPT: Final = 4_096
 
-FEATURE_LEVEL: Final = 13
+FEATURE_LEVEL: Final = 14
 """The newest apply semantics that this binary knows. 2: filters (RESOLVE filtered, gene_spec)."""
 TRIM_SEQUENCES_LEVEL: Final = 3
 """From this level on there are TRIM_SEQUENCES records."""
@@ -67,6 +69,8 @@ EXPIRY_LEVEL: Final = 12
 """From this level on messages may expire: PUBLISH with EXPIRY, and RESOLVE expired."""
 PRIORITY_LEVEL: Final = 13
 """From this level on messages may have priorities: PUBLISH with PRIORITY, queues of priorities."""
+RESET_LEVEL: Final = 14
+"""From this level on CONFIG may let a group begin anew in a topic."""
 FEATURE_LEVEL_MIN: Final = 2
 """The oldest. Genes of level 1 had other bits: a filter would miss messages. It was never released.
 """
@@ -189,6 +193,36 @@ class Views:
         """Those of priorities, as `queues_of` has them."""
         found = self.queues.priority_queues_of(topic.topic_id)
         return [TopicQueue(one) for one in found] if found and has_room(topic.queue_count) else []
+
+    def mark_cancelled(self, sequences: NDArray[np.uint64]) -> None:
+        """Cancel pending messages: uint64[n], ascending."""
+        if len(sequences):
+            self.tombstones.add(sequences)
+            self.counters.cancelled += len(sequences)
+            self.counters.pending -= len(sequences)
+
+    def drop_topic(self, topic: Topic) -> None:
+        """What queues and groups have of it goes."""
+        is_plain = not self.queues.priority_queues_of(topic.topic_id)
+        count = topic.queue_count if is_plain else QUEUE_COUNT_MAX
+        self.queues.drop_topic(topic.topic_id, count)
+        self.acks.drop_topic(topic.topic_id, count)
+        self.expiring_topics.discard(topic.topic_id)
+
+    def begin_anew(self, reset: SubscriptionReset) -> list[TopicQueue]:
+        """A group has resolved what stands before a position of each queue of a topic, only.
+
+        Returns the queues.
+        """
+        topic = self.catalog.find_topic_by_id(TopicId(reset.topic_id))
+        queues = [] if topic is None else self.queues_of(topic)
+        positions = dict(zip(reset.topic_queues, reset.positions, strict=False))
+        for number in queues:
+            start, end = self.queues.bounds(number)
+            first = min(positions.get(number, 0), end)
+            # Not what was trimmed: nothing is resolved where all that is there is delivered.
+            self.acks.begin_at(GroupId(reset.group_id), number, first if first > start else 0)
+        return queues
 
     def retry_queue_of(self, subscription: Subscription, number: TopicQueue) -> TopicQueue:
         """Where a group tries again what it was given from a queue: with the same priority."""

@@ -20,6 +20,7 @@ from spark_jobs.audit.checks.catalog import Timeline, build_timeline
 from spark_jobs.audit.checks.dispatch import KEY_MIN, DispatchTable, begin_at, build_table
 from spark_jobs.audit.checks.ledger import LedgerPart, LedgerPlan
 from spark_jobs.audit.checks.replicas import NodeLog, Span
+from spark_jobs.audit.checks.resets import follow_resets
 from spark_jobs.audit.checks.structure import (
     cut_facts,
     damage_findings,
@@ -371,6 +372,7 @@ def make_ledger(state: ShardState) -> None:
     )
     state.add(*state.line.findings)
     state.add(*priority_findings(facts.misplaced, state.line.queue_counts, shard))
+    follow_resets(facts, state.line)
     state.dispatch, found = build_table(
         facts.dispatches, shard, lead_ms_max=state.options.lead_ms_max, is_whole=state.is_whole
     )

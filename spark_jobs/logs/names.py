@@ -36,6 +36,11 @@ class Names:
             self.topics[change.put_topic.topic_id] = change.put_topic.name
         elif change.HasField("put_group"):
             self.groups[change.put_group.group_id] = change.put_group.name
+        elif change.HasField("reset_subscription"):
+            reset = change.reset_subscription
+            former = self.topics.get(reset.former_retry_topic_id)
+            if former is not None:
+                self.topics[reset.retry_topic_id] = former
 
     def topic_ids(self, name: str) -> list[int]:
         """All topics that had a name, one after the other."""

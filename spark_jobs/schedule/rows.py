@@ -31,7 +31,7 @@ from hourwheel.formats import meta as metas
 from hourwheel.formats.meta import EncodedMeta
 from hourwheel.instants import INSTANT_MS_MIN, check_instant
 from hourwheel.types import DUE_MS_MAX
-from storage.views.catalog import validate_topic_name
+from storage.views.catalog_names import validate_topic_name
 
 TIMES: Final = ("due", "due_ms", "delay_ms")
 OPTIONAL: Final = ("tags", "keys", "properties", "client_message_id", "content_type")

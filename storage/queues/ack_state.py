@@ -385,6 +385,14 @@ class AckStates:
             window.generation = self._generation
         return window
 
+    def begin_at(self, group_id: GroupId, topic_queue: TopicQueue, position: int) -> None:
+        """Let a group have resolved what stands before a position of a queue, and nothing else."""
+        if self.find(group_id, topic_queue) is None and not position:
+            return
+        window = AckWindow(position)
+        window.generation = self._generation
+        self._add(group_id, topic_queue, window)
+
     def find(self, group_id: GroupId, topic_queue: TopicQueue) -> AckWindow | None:
         """The window of one group and queue, if it was ever asked for."""
         return self._windows.get((group_id, topic_queue))

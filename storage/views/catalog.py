@@ -17,6 +17,9 @@ may create the same topic at once.
     put_subscription  rejected if group, topic or retry topic are not there, the retry topic is not
                       that of this group and topic, or another one is in use, or there is a filter
                       and the topic is internal. The group's filter of the topic may change
+    reset_subscription  rejected if the group does not read the topic, or its retries go elsewhere
+                      than the change says, or the number of their next topic is used, or was. Takes
+                      the topic of its retries with it
 
 Numbers are never used again: entries of a deleted topic lie around for years, and must not turn up
 in another.
@@ -27,77 +30,43 @@ taken from an earlier state than one before, or from none. Both sides give out n
 control state upwards, the log from `TOPIC_ID_MAX` downwards.
 """
 
-import re
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.limits import NAME_BYTES_MAX
 from hourwheel.types import (
     DISPATCH_TOPIC,
     DUE_MS_MAX,
     QUEUE_COUNT_MAX,
     TOPIC_ID_MAX,
+    Epoch,
     GroupId,
     TopicId,
 )
-from storage.views.catalog_items import Group, Subscription, Topic
+from storage.views.catalog_items import (
+    Group,
+    LastReset,
+    Subscription,
+    Topic,
+    drop_from,
+    retentions_of,
+    tolerances_of,
+)
+from storage.views.catalog_names import (
+    DEAD_LETTER_PREFIX,
+    dead_letter_topic_name,
+    retry_topic_name,
+)
 from storage.views.digest import Hasher, feed_numbers
 
-_First = TypeVar("_First")
-_Second = TypeVar("_Second")
 GROUP_ID_MAX: Final = (1 << 32) - 1
-_NAME: Final = re.compile(rf"[A-Za-z0-9_.|-]{{1,{NAME_BYTES_MAX}}}")
-_RULE: Final = f"1 to {NAME_BYTES_MAX} letters, digits, '_', '.', '|' or '-'"
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
-
 States: TypeAlias = tuple[
     list[state_pb2.TopicConfig], list[state_pb2.GroupConfig], list[state_pb2.Subscription]
 ]
 """A catalog for the manifest: topics and groups by number, subscriptions by group, then topic."""
-
-
-def validate_topic_name(name: str) -> None:
-    """Refuse a name that no topic may be created by.
-
-    Raises:
-        InvalidTopic: empty, too long, or with a character that is not allowed; '%' is kept for the
-            cluster's own topics.
-    """
-    if not _NAME.fullmatch(name):
-        raise errors.InvalidTopic(f"a topic's name is {_RULE}, not {name[:200]!r}")
-
-
-def validate_group_name(name: str) -> None:
-    """Refuse a name that no group may be created by.
-
-    Raises:
-        InvalidGroup: as for topics.
-    """
-    if not _NAME.fullmatch(name):
-        raise errors.InvalidGroup(f"a group's name is {_RULE}, not {name[:200]!r}")
-
-
-def retry_topic_name(group: str, topic: str) -> str:
-    """Name of the internal topic that takes a group's retries of one topic.
-
-    "%RETRY%<group>|<topic>", in which a '|' of the group is written "%7C": else the retries of
-    group "a|b" from topic "c" and those of group "a" from topic "b|c" would share one.
-    """
-    return f"{RETRY_PREFIX}{group.replace('|', '%7C')}|{topic}"
-
-
-def dead_letter_topic_name(group: str) -> str:
-    """Name of the internal topic that takes a group's dead letters: "%DLQ%<group>"."""
-    return f"{DEAD_LETTER_PREFIX}{group}"
-
-
-def _tolerances_of(topics: Iterable[Topic]) -> dict[TopicId, int]:
-    return {one.topic_id: one.dispatch_tolerance_ms for one in topics if one.dispatch_tolerance_ms}
 
 
 class Catalog:
@@ -139,10 +108,8 @@ class Catalog:
         """group -> its topics in `_by_group`, ascending."""
         self._by_topic: dict[TopicId, dict[GroupId, Subscription]] = {}
         self._by_retry: dict[TopicId, Subscription] = {}
-        self._retentions_ms: dict[TopicId, int] = {
-            one.topic_id: one.retention_ms for one in self._topics.values() if one.retention_ms
-        }
-        self.tolerances_ms = _tolerances_of(self._topics.values())
+        self._retentions_ms = retentions_of(self._topics.values())
+        self.tolerances_ms = tolerances_of(self._topics.values())
         """Topic id -> how late its messages may be shown, where that is more than nothing."""
         for config in subscriptions:
             self._store_subscription(Subscription.read(config))
@@ -187,7 +154,7 @@ class Catalog:
             "retentions are not those of topics and their retries",
         )
         errors.invariant(
-            self.tolerances_ms == _tolerances_of(self._topics.values()),
+            self.tolerances_ms == tolerances_of(self._topics.values()),
             "tolerances are not those of topics",
         )
         errors.invariant(
@@ -364,21 +331,23 @@ class Catalog:
             topic = self._topics.get(TopicId(change.delete_topic_id))
             is_own = topic is not None and topic.internal
         else:
-            is_own = change.HasField("put_subscription")
+            is_own = change.WhichOneof("change") in {"put_subscription", "reset_subscription"}
         return is_own or change.control_revision >= self.control_revision
 
     def _apply(self, change: state_pb2.ConfigChange) -> bool:
         match change.WhichOneof("change"):
             case "put_topic":
                 return self._put_topic(change.put_topic)
-            case "delete_topic_id":
-                return change.delete_topic_id in self._topics and self._delete(change)
             case "put_group":
                 return self._put_group(Group.read(change.put_group))
-            case "delete_group_id":
-                return change.delete_group_id in self._groups and self._delete(change)
+            case "delete_topic_id" | "delete_group_id":
+                is_there = change.delete_topic_id in self._topics
+                is_there |= change.delete_group_id in self._groups
+                return is_there and self._delete(change)
             case "put_subscription":
                 return self._put_subscription(change.put_subscription)
+            case "reset_subscription":
+                return self._may_reset(change.reset_subscription) and self._reset(change)
             case "adopt_control_state":
                 return change.control_revision > 0
         # To skip what a newer node wrote would be to disagree with that node for ever.
@@ -390,6 +359,8 @@ class Catalog:
         fresh = {one.retry_topic_id for one in gone}
         if change.delete_topic_id in self._topics:
             fresh.add(TopicId(change.delete_topic_id))
+        if change.HasField("reset_subscription") and self._may_reset(change.reset_subscription):
+            fresh.add(TopicId(change.reset_subscription.former_retry_topic_id))
         doomed = set[TopicId]()
         while fresh:  # a group may receive from another one's retry topic, so this goes on
             doomed |= fresh
@@ -421,7 +392,7 @@ class Catalog:
             return False
         self._topics[topic.topic_id] = self._topic_by_name[topic.name] = topic
         self.tolerances_ms.pop(topic.topic_id, None)
-        self.tolerances_ms |= _tolerances_of([topic])
+        self.tolerances_ms |= tolerances_of([topic])
         if topic.retention_ms != (0 if old is None else old.retention_ms):
             self._note_retention(topic)
         return True
@@ -437,13 +408,20 @@ class Catalog:
 
     def _take_number(self, topic: Topic) -> bool:
         """Whether a new topic may have its number, which nobody else gets then."""
-        if not self._next_topic_id <= topic.topic_id <= self._next_internal_id:
+        if not self._may_take(topic.topic_id):
             return False
         if self.is_controlled and topic.internal:
             self._next_internal_id = topic.topic_id - 1
         else:
             self._next_topic_id = topic.topic_id + 1
         return True
+
+    def _may_take(self, topic_id: TopicId) -> bool:
+        return self._next_topic_id <= topic_id <= self._next_internal_id
+
+    def was_given(self, topic_id: TopicId) -> bool:
+        """Whether there is, or ever was, a topic of this number."""
+        return 0 < topic_id <= TOPIC_ID_MAX and not self._may_take(topic_id)
 
     def _delete(self, change: state_pb2.ConfigChange) -> bool:
         """Delete a topic or group that exists, with all that has no use without it."""
@@ -508,7 +486,34 @@ class Catalog:
             return False
         if topic.internal and subscription.filter is not None:
             return False  # its proposer did not know yet: see `Selecting`
-        self._store_subscription(subscription)
+        self._store_subscription(replace(subscription, reset=known.reset))
+        return True
+
+    def _may_reset(self, reset: state_pb2.SubscriptionReset) -> bool:
+        known = self.find_subscription(GroupId(reset.group_id), TopicId(reset.topic_id))
+        return (
+            known is not None
+            and known.retry_topic_id == reset.former_retry_topic_id
+            and not self._topics[known.topic_id].internal
+            and self._may_take(TopicId(reset.retry_topic_id))
+        )
+
+    def _reset(self, change: state_pb2.ConfigChange) -> bool:
+        """Another topic takes the retries of a subscription, which stays as it is otherwise."""
+        reset = change.reset_subscription
+        known = self._by_group[GroupId(reset.group_id)][TopicId(reset.topic_id)]
+        name = self._topics[known.retry_topic_id].name
+        self._delete(change)
+        config = state_pb2.TopicConfig(
+            topic_id=reset.retry_topic_id,
+            name=name,
+            queue_count=1,
+            internal=True,
+        )
+        self._put_topic(config)
+        last = LastReset(Epoch(reset.receipts_epoch), reset.receipts_lease_id, reset.reset_offset)
+        retry_topic_id = TopicId(reset.retry_topic_id)
+        self._store_subscription(replace(known, retry_topic_id=retry_topic_id, reset=last))
         return True
 
     def _store_subscription(self, subscription: Subscription) -> None:
@@ -527,8 +532,8 @@ class Catalog:
         if self._by_retry.pop(subscription.retry_topic_id, None) is None:
             return
         group_id, topic_id = subscription.group_id, subscription.topic_id
-        _drop_from(self._by_group, group_id, topic_id)
-        _drop_from(self._by_topic, topic_id, group_id)
+        drop_from(self._by_group, group_id, topic_id)
+        drop_from(self._by_topic, topic_id, group_id)
         topics = self._topics_of[group_id]
         del topics[bisect_left(topics, topic_id)]
         if not topics:
@@ -581,12 +586,6 @@ class Catalog:
 def _is_internal(topic: Topic | None, name: str) -> bool:
     """Whether it is the cluster's own topic of that name."""
     return topic is not None and topic.internal and topic.name == name
-
-
-def _drop_from(index: dict[_First, dict[_Second, Subscription]], of: _First, one: _Second) -> None:
-    del index[of][one]
-    if not index[of]:
-        del index[of]
 
 
 def _subscription_key(subscription: Subscription) -> tuple[int, int]:

@@ -4,9 +4,10 @@ How a topic's genes are made and what a subscription wants are kept as they were
 here reads an expression, so two versions that read expressions differently still agree.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import (
@@ -17,9 +18,11 @@ from hourwheel.filter_language.wire import (
 )
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import GroupId, TopicId
+from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicId
 from storage.views.digest import Hasher, feed_numbers, feed_text
 
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
 START_FIRST_MS: Final = 0
 """With the first message that is still there."""
 START_NOW_MS: Final = 1
@@ -207,6 +210,20 @@ class Group:
         )
 
 
+class LastReset(NamedTuple):
+    """How a group began anew in a topic the last time."""
+
+    epoch: Epoch
+    """Receipts of leases of an earlier epoch are void, ..."""
+    lease_id: int
+    """... and those of this one up to this lease."""
+    offset: int
+    """Of the record."""
+
+
+NO_RESET: Final = LastReset(NO_EPOCH, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A group that receives from a topic. See state.proto, Subscription."""
@@ -216,6 +233,7 @@ class Subscription:
     retry_topic_id: TopicId
     filter: FilterExpression | None = None
     """In canonical form; None: every message."""
+    reset: LastReset = NO_RESET
 
     @classmethod
     def read(cls, config: state_pb2.Subscription) -> "Subscription":
@@ -225,12 +243,18 @@ class Subscription:
             TopicId(config.topic_id),
             TopicId(config.retry_topic_id),
             filter_from_wire(config.filter) if config.HasField("filter") else None,
+            LastReset(Epoch(config.receipts_epoch), config.receipts_lease_id, config.reset_offset),
         )
 
     def config(self) -> state_pb2.Subscription:
         """To the wire."""
         config = state_pb2.Subscription(
-            group_id=self.group_id, topic_id=self.topic_id, retry_topic_id=self.retry_topic_id
+            group_id=self.group_id,
+            topic_id=self.topic_id,
+            retry_topic_id=self.retry_topic_id,
+            receipts_epoch=self.reset.epoch,
+            receipts_lease_id=self.reset.lease_id,
+            reset_offset=self.reset.offset,
         )
         if self.filter is not None:
             config.filter.CopyFrom(filter_to_wire(self.filter))
@@ -244,3 +268,22 @@ class Subscription:
             feed_text(hasher, wanted.kind)
             feed_numbers(hasher, wanted.check_at_client)
             feed_text(hasher, wanted.text)
+        if self.reset != NO_RESET:  # else as nodes of an earlier version have it
+            feed_numbers(hasher, *self.reset)
+
+
+def tolerances_of(topics: Iterable[Topic]) -> dict[TopicId, int]:
+    """How late the messages of these topics may be shown, in ms, where that is not 0."""
+    return {one.topic_id: one.dispatch_tolerance_ms for one in topics if one.dispatch_tolerance_ms}
+
+
+def retentions_of(topics: Iterable[Topic]) -> dict[TopicId, int]:
+    """How long messages of these topics are kept, in ms, where the topic itself says so."""
+    return {one.topic_id: one.retention_ms for one in topics if one.retention_ms}
+
+
+def drop_from(index: dict[_First, dict[_Second, Subscription]], of: _First, one: _Second) -> None:
+    """Take one out of an index of two steps, and the first step with its last."""
+    del index[of][one]
+    if not index[of]:
+        del index[of]

@@ -20,7 +20,7 @@ from node.contracts.broker import (
     TopicInfo,
 )
 from node.contracts.dead_letters import DeadLetterInfo, DeadLettersInfo
-from node.contracts.group_positions import UnblockAction
+from node.contracts.group_positions import ResetTarget, UnblockAction
 from storage.views.catalog_items import GroupOrder
 from tests.support.api_world import STARTED_MS, ApiWorld, refused
 from tests.support.fake_engine import CLUSTER_ID, NOW_MS
@@ -226,6 +226,39 @@ async def test_skip_when_answered_and_when_refused() -> None:
         ):
             bad = groups_pb2.SkipRequest(group="g", topic="orders", **wrong)
             assert (await refused(world.admin.Skip(bad))).reason == "INVALID_ARGUMENT"
+
+
+async def test_reset_when_answered_and_when_refused() -> None:
+    async with ApiWorld() as world:
+        place = {"group": "g", "topic": "orders"}
+        to = groups_pb2.START_AT_TIME
+        answer = await world.admin.ResetGroup(groups_pb2.ResetGroupRequest(**place, to=to, to_ms=9))
+        assert (answer.again_count, answer.skipped_count) == (1, 2)
+        assert (answer.retries_dropped_count, answer.unresolved_count) == (3, 4)
+        assert answer.positions == [5, 6]
+        for asked in (
+            {"to": groups_pb2.START_AT_FIRST},
+            {"to": groups_pb2.START_AT_NOW, "count_only": True},
+            {"positions": [5, 6]},
+        ):
+            await world.admin.ResetGroup(groups_pb2.ResetGroupRequest(**place, **asked))
+        assert world.engine.asked("reset_group") == [
+            ("g", "orders", ResetTarget(9), False),
+            ("g", "orders", ResetTarget(None), False),
+            ("g", "orders", ResetTarget(0), True),
+            ("g", "orders", ResetTarget(None, (5, 6)), False),
+        ]
+        for wrong in (
+            {},
+            {"to": to},
+            {"to": 77},
+            {"to": to, "to_ms": -1},
+            {"to_ms": 9},
+            {"to": groups_pb2.START_AT_FIRST, "positions": [5]},
+            {"positions": [0] * 257},
+        ):
+            bad = groups_pb2.ResetGroupRequest(**place, **wrong)
+            assert (await refused(world.admin.ResetGroup(bad))).reason == "INVALID_ARGUMENT"
 
 
 async def test_status_tells_node_and_shard() -> None:

@@ -261,6 +261,13 @@ async def skip(world: World) -> None:
     assert (await world.api.admin.Skip(request)).skipped_count == 0
 
 
+async def reset_group(world: World) -> None:
+    request = groups_pb2.ResetGroupRequest(
+        group="new", topic="orders", to=groups_pb2.START_AT_NOW, count_only=True
+    )
+    assert not (await world.api.admin.ResetGroup(request)).again_count
+
+
 async def list_dead_letters(world: World) -> None:
     request = groups_pb2.ListDeadLettersRequest(group=BROAD)
     assert not (await world.api.admin.ListDeadLetters(request)).messages
@@ -360,6 +367,7 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "ListDamaged": list_damaged,
     "DiscardDamaged": discard_damaged,
     "Skip": skip,
+    "ResetGroup": reset_group,
     "ListDeadLetters": list_dead_letters,
     "RedriveDeadLetters": redrive_dead_letters,
     "GetStatus": get_status,

@@ -5,8 +5,15 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
+from hourwheel.internal.v1.state_pb2 import (
+    ConfigChange,
+    GroupConfig,
+    Subscription,
+    SubscriptionReset,
+    TopicConfig,
+)
+from storage.views.catalog import Catalog
+from storage.views.catalog_names import dead_letter_topic_name, retry_topic_name
 
 IDS = st.integers(0, 6)
 NAMES = ("a", "b", "a|b")
@@ -41,6 +48,21 @@ SUBSCRIPTIONS = st.builds(
     IDS,
     IDS,
 )
+RESETS = st.builds(
+    lambda group_id, topic_id, former, retry: ConfigChange(
+        reset_subscription=SubscriptionReset(
+            group_id=group_id,
+            topic_id=topic_id,
+            former_retry_topic_id=former,
+            retry_topic_id=retry,
+            receipts_epoch=1,
+        )
+    ),
+    IDS,
+    IDS,
+    IDS,
+    st.integers(0, 9),
+)
 DELETIONS = st.one_of(
     st.builds(lambda topic_id: ConfigChange(delete_topic_id=topic_id), st.integers(1, 6)),
     st.builds(lambda group_id: ConfigChange(delete_group_id=group_id), st.integers(1, 6)),
@@ -61,7 +83,7 @@ def reopened(catalog: Catalog) -> Catalog:
     )
 
 
-@given(st.lists(st.one_of(PUT_TOPICS, PUT_GROUPS, SUBSCRIPTIONS, DELETIONS), max_size=60))
+@given(st.lists(st.one_of(PUT_TOPICS, PUT_GROUPS, SUBSCRIPTIONS, RESETS, DELETIONS), max_size=60))
 def test_catalog_when_changed_in_any_way(changes: list[ConfigChange]) -> None:
     catalog = Catalog()
     for change in changes:

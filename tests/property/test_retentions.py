@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from storage.views.catalog import Catalog, retry_topic_name
+from storage.views.catalog import Catalog
+from storage.views.catalog_names import retry_topic_name
 
 COUNT: Final = 3
 _TOPICS: Final = [f"topic-{number}" for number in range(COUNT)]

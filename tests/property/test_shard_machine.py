@@ -310,8 +310,16 @@ class ShardMachine(RuleBasedStateMachine):
         """Of the topic's queue, or of the retries'."""
         if self.sides:
             side = self.sides[which % len(self.sides)]
-            queue = side.retries << 8 if which % 3 == 0 else side.queue
+            queue = self.world.retries_of(side) << 8 if which % 3 == 0 else side.queue
             self.world.resolve_side(side, queue, first, count, outcome)
+            self.step(self.world.commit)
+
+    @rule(which=_index, position=st.integers(0, 8), is_stale=st.sampled_from([False] * 4 + [True]))
+    def reset_side(self, which: int, position: int, is_stale: bool) -> None:
+        """Further back or further on; void where the group reads the topic no more."""
+        if self.sides:
+            side = self.sides[which % len(self.sides)]
+            self.world.reset_side(side, position, is_stale=is_stale)
             self.step(self.world.commit)
 
     @rule(which=_index, first=st.integers(0, 8), count=st.integers(1, 6))

@@ -141,7 +141,7 @@ class _Life:
             self._change,
         )
         if kind in {"deleting", "retained"}:
-            self._steps += (self._make_side, *3 * (self._use_side,), self._delete)
+            self._steps += (self._make_side, *3 * (self._use_side,), self._delete, self._reset)
         if kind == "retained":
             self._steps += 2 * (self._retain,)
 
@@ -248,7 +248,7 @@ class _Life:
         side = rng.choice(self._sides)
         self._world.publish(self._due(rng.randint(1, 6)), queues=[side.queue])
         world.commit()
-        queue = rng.choice((side.queue, side.queue, side.retries << 8))
+        queue = rng.choice((side.queue, side.queue, world.retries_of(side) << 8))
         if self._world.shard.views.catalog.find_topic_by_id(TopicId(queue >> 8)) is None:
             return
         end = world.shard.views.queues.get(TopicQueue(queue)).end_position
@@ -265,6 +265,16 @@ class _Life:
             world.resolve_side(side, queue, first, rng.randint(1, end - first), outcome)
             world.commit()
         self._redrive(side)
+
+    def _reset(self) -> None:
+        """A side's group begins anew, further back or further on."""
+        if not self._sides:
+            return
+        side = self._rng.choice(self._sides)
+        if self._world.shard.views.catalog.find_topic_by_id(TopicId(side.topic)) is not None:
+            end = self._world.shard.views.queues.get(TopicQueue(side.queue)).end_position
+            self._world.reset_side(side, self._rng.randint(0, end))
+            self._world.commit()
 
     def _redrive(self, side: Side) -> None:
         """Some of the dead letters that there are; what was re-driven before is left."""

@@ -52,7 +52,12 @@ from node.contracts.dead_letters import (
     RedrivenPage,
 )
 from node.contracts.ending import Ending
-from node.contracts.group_positions import SkippedInfo, Unblocking
+from node.contracts.group_positions import (
+    ResetInfo,
+    ResetTarget,
+    SkippedInfo,
+    Unblocking,
+)
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 from node.contracts.message_topics import May, MessageTopics
@@ -410,6 +415,12 @@ class FakeEngine:
     ) -> SkippedInfo:
         await self._begin("skip", (group, topic, before_ms, list(positions)))
         return SkippedInfo(7, [5, 6])
+
+    async def reset_group(
+        self, group: str, topic: str, target: ResetTarget, *, count_only: bool
+    ) -> ResetInfo:
+        await self._begin("reset_group", (group, topic, target, count_only))
+        return ResetInfo(1, 2, 3, 4, [5, 6])
 
     async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
         await self._begin("unblock", (group, topic, unblocking))

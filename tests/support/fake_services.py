@@ -381,6 +381,16 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         await arrive_or_abort(self._node, "Skip", request, context)
         return groups_pb2.SkipResponse(skipped_count=7, positions=[5, 6])
 
+    async def ResetGroup(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await arrive_or_abort(self._node, "ResetGroup", request, context)
+        return groups_pb2.ResetGroupResponse(
+            again_count=1,
+            skipped_count=2,
+            retries_dropped_count=3,
+            unresolved_count=4,
+            positions=[5, 6],
+        )
+
     async def ListDeadLetters(self, request: Any, context: Any) -> Any:  # noqa: N802
         await arrive_or_abort(self._node, "ListDeadLetters", request, context)
         page, token = self._letters(request)

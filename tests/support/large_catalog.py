@@ -15,7 +15,8 @@ from node.replica.mastership import Mastership
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 from storage.queues.consume_queue import CHUNK_ENTRIES, ConsumeQueue
-from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
+from storage.views.catalog import Catalog
+from storage.views.catalog_names import dead_letter_topic_name, retry_topic_name
 from storage.views.unit import UNIT, Units
 
 POPULAR: Final = "popular"

@@ -34,6 +34,7 @@ from hourwheel.internal.v1.state_pb2 import (
     RecurrenceChange,
     RecurrenceConfig,
     Subscription,
+    SubscriptionReset,
     TopicConfig,
 )
 from hourwheel.types import GroupId, TopicId
@@ -59,8 +60,8 @@ from storage.views.catalog_items import Group
 from storage.views.unit import Units
 
 TOPIC, LETTERS, RETRIES, GROUP = TopicId(1), TopicId(2), TopicId(3), GroupId(1)
-SIDE_STEP = 3
-"""Numbers that a side takes: of its topic, its dead letters and its retries."""
+SIDE_STEP = 8
+"""Numbers that a side takes: of its topic, its dead letters and its retries, then and later."""
 TAG_STEPS = {"even": 2, "third": 3, "rare": 29}
 """Tag -> it is on the messages whose due time is a multiple."""
 QUEUES = [TOPIC << 8, TOPIC << 8 | 1]
@@ -354,6 +355,26 @@ class ShardProposals:
         for name, value in zip(names, row, strict=True):
             rows[name] = value
         return self.resolve(rows)
+
+    def retries_of(self, side: Side) -> int:
+        """Topic that takes a side's retries; where nothing does, what took them first."""
+        known = self.shard.views.catalog.find_subscription(side.group, side.topic)
+        return side.retries if known is None else known.retry_topic_id
+
+    def reset_side(self, side: Side, position: int, *, is_stale: bool = False) -> Token:
+        """Append that a side's group begins anew in its topic; void where that is no more."""
+        last = side.topic + SIDE_STEP - 1
+        reset = SubscriptionReset(
+            group_id=side.group,
+            topic_id=side.topic,
+            former_retry_topic_id=self.retries_of(side) - is_stale,
+            retry_topic_id=min(self.shard.views.catalog.next_topic_id, last),
+            topic_queues=[side.queue],
+            positions=[position],
+        )
+        change, token = ConfigChange(reset_subscription=reset), self._token("configure")
+        self.mastership.configure(change, self.now_ms, token)
+        return token
 
     def redrive(self, first: int, count: int) -> Token:
         """Append that the group gets its dead letters at these positions again, soon."""

@@ -9,7 +9,7 @@ from hourwheel.errors import InvalidArgument, InvalidDueTime
 from hourwheel.formats.message_id import MessageId
 from hourwheel.instants import check_instant, instant_to_ms
 from hourwheel.transport.channel import Channel
-from hourwheel.transport.methods import SKIP
+from hourwheel.transport.methods import RESET_GROUP, SKIP
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2, groups_pb2
 
@@ -34,6 +34,22 @@ class Skipped:
     """Messages that it does not get, those included that were leased."""
     positions: tuple[int, ...]
     """Of each queue of the topic, where it goes on, if not behind that already."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReset:
+    """What a reset comes to."""
+
+    again_count: int
+    """Messages that the group gets again: it was done with them, or its filter passed over them."""
+    skipped_count: int
+    """Messages that it had still to do, and does not get."""
+    retries_dropped_count: int
+    """Released retries that it had still to do. Those not yet due are dropped uncounted."""
+    unresolved_count: int
+    """Messages that it has to do from now on."""
+    positions: tuple[int, ...]
+    """Of each queue of the topic, where it begins."""
 
 
 class SkipAdmin:
@@ -79,6 +95,56 @@ class SkipAdmin:
         )
         answer = await self._channel.call(SKIP, request)
         return Skipped(answer.skipped_count, tuple(answer.positions))
+
+    async def reset_group(
+        self,
+        group: str,
+        topic: str,
+        to: str | int | datetime | None = None,
+        *,
+        positions: Sequence[int] = (),
+        count_only: bool = False,
+    ) -> GroupReset:
+        """Let a group begin anew in a topic, further back or further on, while it runs.
+
+        It gets all that stands there and behind, as if it had never had it, and nothing from before
+        it: retries are dropped, wherever they are. Dead letters stay. Its consumers may go on
+        meanwhile; receipts of what they hold of the topic are stale (`StaleReceipt`).
+
+        Args:
+            group: the group; it has received from the topic, or was subscribed to it.
+            topic: the topic; none of the cluster's own.
+            to: "first", what is still there; "now"; or an instant, in milliseconds since the Unix
+                epoch or as a datetime: with what was released then or later.
+            positions: instead of that, of each queue of the topic the first position.
+            count_only: tell what it would come to, and change nothing.
+
+        Raises:
+            NotRetained: retention has let go of some of it; `params["earliest_ms"]` says of what
+                not.
+            InvalidDueTime: `to` lies before 2001, or has no time zone.
+            InvalidArgument: neither or both of `to` and positions are given; an instant in the
+                future; not as many positions as queues, or one behind its queue's end.
+            FailedPrecondition: the group does not read the topic, or that is the cluster's own.
+            FeatureLevelTooLow: a node of an earlier version is in the cluster.
+            Timeout: nobody knows whether it was done. To call again is safe, but delivers again
+                what was done since.
+        """
+        if (to is None) == (not positions):
+            raise InvalidArgument("give where to begin, or positions")
+        request = groups_pb2.ResetGroupRequest(
+            group=group, topic=topic, positions=positions, count_only=count_only
+        )
+        if to is not None:
+            request.to, request.to_ms = _start_to_wire(to)
+        answer = await self._channel.call(RESET_GROUP, request)
+        return GroupReset(
+            answer.again_count,
+            answer.skipped_count,
+            answer.retries_dropped_count,
+            answer.unresolved_count,
+            tuple(answer.positions),
+        )
 
     async def unblock(
         self, group: str, topic: str, message_ids: Sequence[MessageId], action: str = "retry"
@@ -127,14 +193,16 @@ def set_start(settings: admin_pb2.GroupSettings, start: object) -> None:
         InvalidArgument: it is neither "first" nor "now", nor an instant.
         InvalidDueTime: it is one before 2001, or without a time zone.
     """
-    if isinstance(start, str):
-        if start not in _STARTS:
-            raise InvalidArgument(f'a start is "first", "now" or an instant, not {start!r}')
-        settings.start_at = _STARTS[start]
-    elif isinstance(start, int | datetime):
-        settings.start_at, settings.start_ms = groups_pb2.START_AT_TIME, _instant_ms(start)
-    elif start is not None:
-        raise InvalidArgument(f'a start is "first", "now" or an instant, not {start!r}')
+    if start is not None:
+        settings.start_at, settings.start_ms = _start_to_wire(start)
+
+
+def _start_to_wire(start: object) -> tuple[groups_pb2.StartAt, int]:
+    if isinstance(start, str) and start in _STARTS:
+        return _STARTS[start], 0
+    if isinstance(start, int | datetime):
+        return groups_pb2.START_AT_TIME, _instant_ms(start)
+    raise InvalidArgument(f'a start is "first", "now" or an instant, not {start!r}')
 
 
 def start_of(settings: admin_pb2.GroupSettings) -> str | int:

@@ -8,12 +8,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ConfigChange(_message.Message):
-    __slots__ = ("put_topic", "delete_topic_id", "put_group", "delete_group_id", "put_subscription", "adopt_control_state", "control_revision")
+    __slots__ = ("put_topic", "delete_topic_id", "put_group", "delete_group_id", "put_subscription", "reset_subscription", "adopt_control_state", "control_revision")
     PUT_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PUT_GROUP_FIELD_NUMBER: _ClassVar[int]
     DELETE_GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     PUT_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    RESET_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     ADOPT_CONTROL_STATE_FIELD_NUMBER: _ClassVar[int]
     CONTROL_REVISION_FIELD_NUMBER: _ClassVar[int]
     put_topic: TopicConfig
@@ -21,9 +22,10 @@ class ConfigChange(_message.Message):
     put_group: GroupConfig
     delete_group_id: int
     put_subscription: Subscription
+    reset_subscription: SubscriptionReset
     adopt_control_state: bool
     control_revision: int
-    def __init__(self, put_topic: _Optional[_Union[TopicConfig, _Mapping]] = ..., delete_topic_id: _Optional[int] = ..., put_group: _Optional[_Union[GroupConfig, _Mapping]] = ..., delete_group_id: _Optional[int] = ..., put_subscription: _Optional[_Union[Subscription, _Mapping]] = ..., adopt_control_state: bool = ..., control_revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, put_topic: _Optional[_Union[TopicConfig, _Mapping]] = ..., delete_topic_id: _Optional[int] = ..., put_group: _Optional[_Union[GroupConfig, _Mapping]] = ..., delete_group_id: _Optional[int] = ..., put_subscription: _Optional[_Union[Subscription, _Mapping]] = ..., reset_subscription: _Optional[_Union[SubscriptionReset, _Mapping]] = ..., adopt_control_state: bool = ..., control_revision: _Optional[int] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
     __slots__ = ("topic_id", "name", "queue_count", "internal", "gene", "automatic", "description", "is_paused", "version", "dispatch_tolerance_ms", "retention_ms")
@@ -92,16 +94,44 @@ class GroupConfig(_message.Message):
     def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[int] = ..., keeps_expired: bool = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter")
+    __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter", "receipts_epoch", "receipts_lease_id", "reset_offset")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     RETRY_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    RESET_OFFSET_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     topic_id: int
     retry_topic_id: int
     filter: _filter_pb2.FilterExpression
-    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., retry_topic_id: _Optional[int] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
+    receipts_epoch: int
+    receipts_lease_id: int
+    reset_offset: int
+    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., retry_topic_id: _Optional[int] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., receipts_epoch: _Optional[int] = ..., receipts_lease_id: _Optional[int] = ..., reset_offset: _Optional[int] = ...) -> None: ...
+
+class SubscriptionReset(_message.Message):
+    __slots__ = ("group_id", "topic_id", "former_retry_topic_id", "retry_topic_id", "topic_queues", "positions", "receipts_epoch", "receipts_lease_id", "reset_offset")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    FORMER_RETRY_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    RETRY_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RECEIPTS_LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    RESET_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    group_id: int
+    topic_id: int
+    former_retry_topic_id: int
+    retry_topic_id: int
+    topic_queues: _containers.RepeatedScalarFieldContainer[int]
+    positions: _containers.RepeatedScalarFieldContainer[int]
+    receipts_epoch: int
+    receipts_lease_id: int
+    reset_offset: int
+    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., former_retry_topic_id: _Optional[int] = ..., retry_topic_id: _Optional[int] = ..., topic_queues: _Optional[_Iterable[int]] = ..., positions: _Optional[_Iterable[int]] = ..., receipts_epoch: _Optional[int] = ..., receipts_lease_id: _Optional[int] = ..., reset_offset: _Optional[int] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("node_id", "boot_id")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.tag_gene import GeneSpec
-from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange
+from hourwheel.internal.v1.state_pb2 import Checkpoint, ConfigChange, SubscriptionReset
 from hourwheel.types import QUEUE_BITS, TOPIC_ID_MAX
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.scan import Blob
@@ -37,6 +37,21 @@ class Life(NamedTuple):
 
     born: int
     died: int
+
+
+class Reset(NamedTuple):
+    """A group began anew in a topic."""
+
+    offset: int
+    """Of the record."""
+    group_id: int
+    topic_id: int
+    retry_topic_id: int
+    """What takes its retries from then on."""
+    positions: tuple[tuple[int, int], ...]
+    """(topic_queue, first position that is delivered)."""
+    store_ms: int
+    """When the record was appended."""
 
 
 @dataclass
@@ -62,6 +77,12 @@ class Timeline:
     """Topic id, of retries too -> changes of the retention that it has of its own, ascending."""
     queue_counts: dict[int, int] = field(default_factory=dict)
     """Topic id -> how many queues of its own it has."""
+    resets: list[Reset] = field(default_factory=list)
+    """In the order of the log."""
+    real_groups: dict[int, int] = field(default_factory=dict)
+    """Number of a group that stands for another one behind a reset -> that one's: see `resets`."""
+    window_ends: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(group, topic) -> offset of the reset that ended its windows there; `FOREVER`: none did."""
     catalogs: dict[int, Catalog] = field(default_factory=dict)
     """Offset of a checkpoint -> all that was there when records below it were applied."""
     findings: list[Finding] = field(default_factory=list)
@@ -153,7 +174,8 @@ def build_timeline(
         while waiting and waiting[-1] <= blob.offset:
             line.catalogs[waiting.pop()] = _copied(catalog)
         try:
-            done = catalog.apply(ConfigChange.FromString(blob.raw))
+            change = ConfigChange.FromString(blob.raw)
+            done = catalog.apply(change)
         except (DecodeError, errors.HourwheelError) as error:
             line.findings.append(
                 Finding(
@@ -168,8 +190,16 @@ def build_timeline(
             continue
         if done:
             _note(line, catalog, blob.offset)
+        if done and change.HasField("reset_subscription"):
+            line.resets.append(_reset_of(change.reset_subscription, blob))
     line.catalogs.update((at, _copied(catalog)) for at in waiting)
     return line
+
+
+def _reset_of(reset: SubscriptionReset, blob: Blob) -> Reset:
+    positions = tuple(zip(reset.topic_queues, reset.positions, strict=False))
+    of = reset.group_id, reset.topic_id, reset.retry_topic_id
+    return Reset(blob.offset, *of, positions, blob.store_ms)
 
 
 def _copied(catalog: Catalog) -> Catalog:

@@ -221,6 +221,8 @@ def sum_up(
         subscription = changes[-1][1]
         if subscription is None or topic_id == subscription.retry_topic_id:
             continue
+        if line.window_ends.get((group_id, topic_id), FOREVER) < FOREVER:
+            continue  # it has begun anew since
         own = {key: queue for key, queue in queues.items() if key >> QUEUE_BITS == topic_id}
         counts = [
             _count(resolves, facts.winners.get((group_id, key)), queue)
@@ -254,7 +256,7 @@ def sum_up(
         sources = {topic_id, int(subscription.retry_topic_id)}
         found.append(
             GroupAudit(
-                group_id,
+                line.real_groups.get(group_id, group_id),
                 line.group_names.get(group_id, f"#{group_id}"),
                 topic_id,
                 line.name_of(topic_id),

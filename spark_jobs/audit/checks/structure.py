@@ -15,7 +15,7 @@ from spark_jobs.logs.block_table import TORN_TAIL, UNKNOWN_KIND, UNKNOWN_VERSION
 from spark_jobs.logs.ranges import SegmentRange
 from spark_jobs.logs.replica import ERROR, INFO
 
-FEATURE_LEVEL: Final = 13
+FEATURE_LEVEL: Final = 14
 """The newest semantics of records that this audit knows."""
 _NAMES: Final = {
     TORN_TAIL: "log-torn-tail",

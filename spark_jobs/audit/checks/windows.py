@@ -50,11 +50,13 @@ def windows_at(
         life = line.topics.get(topic_queue >> QUEUE_BITS)
         if line.group_at(group_id, applied) is None or life is None or life.died < applied:
             continue
+        if line.window_ends.get((group_id, topic_queue >> QUEUE_BITS), FOREVER) < applied:
+            continue
         released, starts = queues.get(topic_queue, (0, ()))
         starts = [one for one in starts if one[0] < applied]
         window = _window(rows[low:high], released, starts)
         if window:
-            found[group_id, topic_queue] = window
+            found[line.real_groups.get(group_id, group_id), topic_queue] = window
     return found
 
 

@@ -48,7 +48,7 @@ def test_rule_reads_the_request_of_its_method(name: str) -> None:
     named = {one.name for one in resources}
     for field in ("topic", "group", "name"):
         has = field in request.DESCRIPTOR.fields_by_name
-        by_group = ("DiscardDamaged", "ListDeadLetters", "RedriveDeadLetters", "Skip")
+        by_group = ("DiscardDamaged", "ListDeadLetters", "RedriveDeadLetters", "ResetGroup", "Skip")
         is_by_group_alone = name.endswith(by_group) and field == "topic"
         is_of_topic = ".RecurrenceService." in name and field == "name"  # it has a name in it
         is_named = has and not is_by_group_alone and not is_of_topic

@@ -17,7 +17,7 @@ from node.api.lookup import Lookup
 from node.broker import history_query
 from node.contracts.broker import GroupSettings
 from node.contracts.dead_letters import DeadLetterQuery
-from node.contracts.group_positions import UnblockAction, Unblocking
+from node.contracts.group_positions import ResetTarget, UnblockAction, Unblocking
 from node.contracts.history import HistoryPage, MessageEvent
 from node.contracts.transactions import PreparedPart, Preparing
 from node.shard import history
@@ -374,3 +374,23 @@ async def test_history_of_a_message_of_a_transaction_names_no_producer(tmp_path:
         ended = await within(port.end_transaction(prepared.transaction_id, (), is_commit=True))
         events, _ = await pages(world, parse(ended.messages[0][0]))
         assert [(one.kind, one.producer_id) for one in events] == [(PUBLISHED, 0)]
+
+
+async def test_history_when_a_group_begins_anew(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await world.publish(world.now_ms, world.now_ms)
+        first, second = (id_of(world, number, world.now_ms) for number in (0, 1))
+        await world.ack(world.select(await world.leased(count=1)))
+        target = ResetTarget(None, (1,))
+        for _ in range(2):
+            await within(world.engine.reset_group("billing", "orders", target, count_only=False))
+        await world.ack(world.select(await world.leased(count=1)))
+        target = ResetTarget(None, (0,))
+        await within(world.engine.reset_group("billing", "orders", target, count_only=False))
+        begun, acked = [(PUBLISHED, "", 0), (RELEASED, "", 1)], (ACKED, "billing", 1)
+        again = (EventKind.RESET, "billing", 0)
+        assert await told(world, first) == [*begun, acked, again]
+        assert await told(world, second) == [*begun, again, again, acked, again]
+        await world.ack(world.select(await world.leased(count=2)))
+        assert await told(world, first) == [*begun, acked, again, acked]

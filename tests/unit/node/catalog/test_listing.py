@@ -8,7 +8,8 @@ from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from node.catalog.listing import QUEUES_AT_ONCE
 from node.contracts.lags import GroupLagInfo, LagPlace
-from storage.views.catalog import Catalog, retry_topic_name
+from storage.views.catalog import Catalog
+from storage.views.catalog_names import retry_topic_name
 from tests.support.engine_world import EngineWorld
 
 

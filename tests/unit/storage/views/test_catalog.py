@@ -7,14 +7,14 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
 from hourwheel.types import TOPIC_ID_MAX
 from hourwheel.v1.filter_pb2 import GENE_KIND_BLOOM, GeneSpec
-from storage.views.catalog import (
-    Catalog,
+from storage.views.catalog import Catalog
+from storage.views.catalog_items import Topic
+from storage.views.catalog_names import (
     dead_letter_topic_name,
     retry_topic_name,
     validate_group_name,
     validate_topic_name,
 )
-from storage.views.catalog_items import Topic
 
 
 def put_topic(topic_id: int, name: str, queues: int = 4, *, internal: bool = False) -> ConfigChange:

@@ -10,7 +10,8 @@ from hourwheel.internal.v1.state_pb2 import (
     TopicConfig,
 )
 from hourwheel.types import TOPIC_ID_MAX
-from storage.views.catalog import Catalog, dead_letter_topic_name, retry_topic_name
+from storage.views.catalog import Catalog
+from storage.views.catalog_names import dead_letter_topic_name, retry_topic_name
 
 ADOPT = ConfigChange(adopt_control_state=True, control_revision=10)
 

@@ -8,11 +8,11 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneKind, GeneSpec
-from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
+from hourwheel.internal.v1.state_pb2 import ConfigChange, SubscriptionReset, TopicConfig
 from hourwheel.internal.v1.state_pb2 import Subscription as SubscriptionConfig
-from hourwheel.types import GroupId, TopicId
+from hourwheel.types import Epoch, GroupId, TopicId
 from hourwheel.v1 import filter_pb2
-from storage.views.catalog_items import Group, Subscription, Topic
+from storage.views.catalog_items import Group, LastReset, Subscription, Topic
 from tests.support.golden import golden
 
 TOPIC = Topic(TopicId(7), "orders", 4)
@@ -134,3 +134,26 @@ def test_topic_with_a_retention_of_its_own_has_the_bytes_that_it_always_had() ->
     kept = replace(TOPIC, retention_ms=30 * 86_400_000)
     raw = ConfigChange(put_topic=kept.config()).SerializeToString(deterministic=True)
     assert raw == golden("config_retained_topic")
+
+
+def test_reset_has_the_bytes_that_it_always_had() -> None:
+    reset = SubscriptionReset(
+        group_id=3,
+        topic_id=1,
+        former_retry_topic_id=16_777_215,
+        retry_topic_id=16_777_212,
+        topic_queues=[256, 257],
+        positions=[0, 3_000_000_000],
+        receipts_epoch=7,
+        receipts_lease_id=1 << 40,
+        reset_offset=1 << 33,
+    )
+    raw = ConfigChange(reset_subscription=reset).SerializeToString(deterministic=True)
+    assert raw == golden("config_reset_subscription")
+
+
+def test_subscription_that_was_reset_comes_back_from_the_wire() -> None:
+    subscription = Subscription(
+        GroupId(3), TopicId(1), TopicId(9), None, LastReset(Epoch(7), 5, 4_096)
+    )
+    assert Subscription.read(subscription.config()) == subscription

@@ -9,7 +9,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.blocking import Admin
-from hourwheel.client.groups.positions import Skipped
+from hourwheel.client.groups.positions import GroupReset, Skipped
 from hourwheel.formats.message_id import MessageId
 from hourwheel.transport.channel import Channel
 from hourwheel.v1 import groups_pb2
@@ -48,6 +48,22 @@ async def test_skip_says_an_instant_or_positions(admin: AsyncAdmin, node: FakeNo
     assert asked == [(0, []), (INSTANT_MS, []), (0, [1, 2])]
 
 
+async def test_reset_says_where_to(admin: AsyncAdmin, node: FakeNode) -> None:
+    assert await admin.reset_group("g", "orders", "first") == GroupReset(1, 2, 3, 4, (5, 6))
+    await admin.reset_group("g", "orders", "now", count_only=True)
+    await admin.reset_group("g", "orders", INSTANT)
+    await admin.reset_group("g", "orders", positions=[1, 2])
+    asked = [
+        (one.to, one.to_ms, list(one.positions), one.count_only) for one in node.calls["ResetGroup"]
+    ]
+    assert asked == [
+        (groups_pb2.START_AT_FIRST, 0, [], False),
+        (groups_pb2.START_AT_NOW, 0, [], True),
+        (groups_pb2.START_AT_TIME, INSTANT_MS, [], False),
+        (groups_pb2.START_AT_UNSPECIFIED, 0, [1, 2], False),
+    ]
+
+
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
@@ -69,12 +85,18 @@ async def test_wrong_instant_is_refused_before_anything_is_sent(
             await admin.skip("g", "orders", wrong)
     with pytest.raises(errors.InvalidArgument):
         await admin.skip("g", "orders", INSTANT, positions=[1])
+    with pytest.raises(error):
+        await admin.reset_group("g", "orders", wrong)
+    for both_or_none in ({"to": "now", "positions": [1]}, {}):
+        with pytest.raises(errors.InvalidArgument):
+            await admin.reset_group("g", "orders", **both_or_none)  # type: ignore[arg-type]
     assert not node.calls
 
 
 def test_blocking_twin_does_the_same() -> None:
     with FakeNodeThread() as thread, Admin(thread.address) as admin:
         assert admin.skip("g", "orders", INSTANT) == Skipped(7, (5, 6))
+        assert admin.reset_group("g", "orders", INSTANT).positions == (5, 6)
 
 
 @pytest.mark.parametrize("order", ["none", "block", "dead-letter"])

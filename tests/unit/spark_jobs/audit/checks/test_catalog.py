@@ -9,7 +9,7 @@ from hourwheel.internal.v1.state_pb2 import (
 )
 from spark_jobs.audit.checks.catalog import FOREVER, Life, Timeline, build_timeline
 from spark_jobs.audit.facts.scan import Blob
-from storage.views.catalog import dead_letter_topic_name, retry_topic_name
+from storage.views.catalog_names import dead_letter_topic_name, retry_topic_name
 
 
 def line_of(*changes: ConfigChange, manifest: Checkpoint | None = None) -> Timeline:

@@ -13,7 +13,7 @@ from spark_jobs.audit.checks.catalog import Timeline, build_timeline
 from spark_jobs.audit.checks.retention import LEVEL, Trims
 from spark_jobs.audit.facts.records import TRIM
 from spark_jobs.audit.facts.scan import Blob
-from storage.views.catalog import retry_topic_name
+from storage.views.catalog_names import retry_topic_name
 
 
 def topic(number: int, name: str, retention_ms: int = 0, *, internal: bool = False) -> ConfigChange:

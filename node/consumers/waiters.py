@@ -204,7 +204,8 @@ class Waiters:
 
         Returns whether it is new to anyone, who was served nothing of it then.
         """
-        return any([self.watch(one, queue, now_ms) for one in self._interests_of.get(beside, ())])
+        known = self._interests_of.get(beside, ())
+        return sum(self.watch(one, queue, now_ms) for one in known) > 0
 
     def watch(self, interest: Interest, queue: TopicQueue, now_ms: int) -> bool:
         """Who waits for this interest waits for this queue as well; whether it is new to them."""

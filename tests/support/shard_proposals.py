@@ -358,7 +358,7 @@ class ShardProposals:
 
     def retries_of(self, side: Side) -> int:
         """Topic that takes a side's retries; where nothing does, what took them first."""
-        known = self.shard.views.catalog.find_subscription(side.group, side.topic)
+        known = self.shard.views.catalog.find_subscription(GroupId(side.group), TopicId(side.topic))
         return side.retries if known is None else known.retry_topic_id
 
     def reset_side(self, side: Side, position: int, *, is_stale: bool = False) -> Token:

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 from chaos.actors import ranker
-from chaos.workload import GROUPS, Workload
+from chaos.actors.company import GROUPS
+from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
 

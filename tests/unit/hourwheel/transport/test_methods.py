@@ -35,7 +35,7 @@ def test_methods_when_repeating_would_do_harm() -> None:
     assert risky == {
         *("Publish",),
         *("PublishStream", "Receive", "DeleteTopic", "DeleteGroup", "TransferMaster", "Session"),
-        *("UpdateTopic", "UpdateGroup", "Skip"),
+        *("UpdateTopic", "UpdateGroup", "Skip", "ResetGroup"),
         *("PutUser", "DeleteUser", "PutGrant", "DeleteGrant", "ChangeMembers"),
         *("PutQuota", "DeleteQuota", "PutRecurrence", "DeleteRecurrence"),
     }

@@ -3,6 +3,7 @@
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
 from hourwheel.types import TopicQueue
 from node.delivery.reading_order import Reading, ReadingOrder
+from node.delivery.resets import Resets
 from node.shard.recovery import ShardConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import GROUP, QUEUES, RETRIES, TOPIC
@@ -15,12 +16,17 @@ HIGH = TopicQueue(TOPIC << 8 | 250)
 
 def test_reading_follows_the_catalog_and_priorities() -> None:
     views = ShardWorld(SimulatedDisk(), ShardConfig()).opened.shard.views
-    order = ReadingOrder(views)
+    resets = Resets(views.catalog)
+    order = ReadingOrder(views, resets)
     own = [RETRY_QUEUE, *QUEUES]
     found = order.find(GROUP, TOPIC)
     assert found.levels == [own]
     assert [one.topic_queue for one in found.group_queues] == found.queues == own
     assert order.find(GROUP, TOPIC) is found, "nothing has changed"
+    resets.begin(GROUP, TOPIC)
+    assert order.find(GROUP, TOPIC).queues == [], "until the record is applied"
+    resets.end(GROUP, TOPIC)
+    assert order.find(GROUP, TOPIC) is found
     views.queues.get(HIGH)
     assert order.find(GROUP, TOPIC).queues == [HIGH, *own]
     topic = views.catalog.find_topic_by_id(TOPIC)

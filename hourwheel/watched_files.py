@@ -116,8 +116,8 @@ class ReportedInLog:
         """See ChangeReport."""
         del paths
         if self._is_refused:
-            self._log.info("the configuration can be used again, and is in use")
-        elif is_new:
+            self._log.info("the configuration can be used again")
+        if is_new:
             self._log.info("the configuration has changed, and is in use")
         self._is_refused = False
 

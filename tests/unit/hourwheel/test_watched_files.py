@@ -95,7 +95,23 @@ def test_the_former_stays_while_the_new_cannot_be_used(
     files.write("a", "3")
     assert files.watched.look()
     assert (files.watched.value, files.watched.is_refused) == ("3", False)
-    assert caplog.records[-1].getMessage() == "the configuration can be used again, and is in use"
+    again, changed = (
+        "the configuration can be used again",
+        "the configuration has changed, and is in use",
+    )
+    assert [one.getMessage() for one in caplog.records[2:]] == [again, changed]
+
+
+def test_the_former_that_comes_back_is_no_change(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOG.name)
+    files.write("a", "bad")
+    assert not files.watched.look()
+    files.write("a", "1")
+    assert not files.watched.look()
+    said = [one.getMessage() for one in caplog.records[1:]]
+    assert said == ["the configuration can be used again"]
 
 
 def test_a_mistake_of_ours_ends_neither_what_was_read_nor_the_looking(

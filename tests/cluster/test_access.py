@@ -24,7 +24,7 @@ from hourwheel.v1.broker_pb2_grpc import ProducerServiceStub
 from node.tools.local_cluster import security
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.api_world import refused
-from tests.support.eventually import before_the_next_look
+from tests.support.eventually import before_the_next_look, until_told
 
 VALUES = {
     "disk": {"free_bytes_min": 0, "reserve_bytes": 0},
@@ -60,6 +60,11 @@ async def publish_on(producer: AsyncProducer) -> None:
     async with asyncio.timeout(WITHIN_S):
         while True:
             await producer.publish("orders", Message(b"one more"))
+
+
+async def lists(admin: AsyncAdmin, limits: Limits) -> bool:
+    """As its only quota. A node lists what it knows, and follows within a second."""
+    return [one.limits for one in await admin.quotas()] == [limits]
 
 
 async def user_names(server: str, **access: Any) -> list[str]:
@@ -160,8 +165,7 @@ async def test_grants_hold_on_all_nodes_on_open_streams_and_after_a_takeover(
             with pytest.raises(errors.QuotaReached):
                 await publish_on(producer)
             await admin.put_quota("alice", Limits(messages_per_s=10))
-            (mine,) = await admin.quotas()
-            assert mine.limits == Limits(messages_per_s=10)
+            await until_told(lambda: lists(admin, Limits(messages_per_s=10)))
             assert await soon(lambda: producer.publish("orders", Message(b"again")))
             await admin.delete_quota("alice")
 

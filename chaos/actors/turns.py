@@ -92,7 +92,7 @@ def _held(
     for one in every:
         done_ms = float(one.receive_ms + one.invisible_ms)
         for finish in ends.get((group, one.serial or 0, one.attempt), ()):
-            if finish.requested_ms >= one.seen_ms:
+            if _may_end(finish, one, clock_ms):
                 done_ms = min(done_ms, floor(finish.requested_ms))
         steps.append((float(one.receive_ms), 1))
         # Not before it began, however clocks differ.
@@ -103,6 +103,17 @@ def _held(
         if held > in_flight_max:
             yield "in flight", f"{group} holds {held} of {in_flight_max} at {at_ms:.0f}"
             return
+
+
+def _may_end(finish: Finish, one: Delivery, clock_ms: float) -> bool:
+    """Whether what a consumer asked for may have ended this lease of the message.
+
+    Also where it was asked for with the receipt of a former master's lease: the new master may
+    hand the message out again before that request comes to it, and then takes it. What was
+    confirmed before this lease began has ended another one; when a request that failed had its
+    effect, if ever, nobody knows.
+    """
+    return not finish.is_ok or finish.answered_ms >= one.receive_ms - clock_ms
 
 
 def _pace(group: str, per_second_max: int, every: list[Delivery]) -> Iterator[tuple[str, str]]:

@@ -103,6 +103,31 @@ def test_limits_hold_when_leases_end_before_others_begin() -> None:
     assert [name for name, _ in beyond_limits(history)] == ["in flight"]
 
 
+def takeover(*ends: tuple[float, float, bool]) -> History:
+    """Both masters hand out message 1, the second one at 500 and nothing of it comes back to it.
+
+    `ends`: when message 1 was acknowledged, by the receipt of the first one, when that was
+    answered, and whether it was confirmed. At 600 the group gets another message, of one at most.
+    """
+    history, _ = life()
+    history.limits = {GROUP: (1, 0)}
+    deliver(history, 1, 10)
+    deliver(history, 1, 500, epoch=2)
+    deliver(history, 2, 600, epoch=2)
+    history.finishes += [Finish(GROUP, 1, 1, "ack", is_ok, *times) for *times, is_ok in ends]
+    return history
+
+
+def test_limits_hold_when_the_receipt_of_a_former_master_ends_a_lease() -> None:
+    assert not list(beyond_limits(takeover((20.0, 540.0, True))))
+    assert not list(beyond_limits(takeover((20.0, 30.0, False)))), "it may come later"
+
+
+def test_limits_are_broken_when_nothing_has_ended_the_new_master_s_lease() -> None:
+    for ends in ((), ((20.0, 30.0, True),), ((601.0, 602.0, True),)):
+        assert [name for name, _ in beyond_limits(takeover(*ends))] == ["in flight"], ends
+
+
 def test_pace_is_too_fast_when_a_second_has_more_than_its_messages_and_the_burst() -> None:
     history, _ = life()
     history.limits = {GROUP: (0, 20)}

@@ -243,6 +243,25 @@ def test_new_master_knows_of_no_lease_and_begins_with_an_empty_bucket() -> None:
         assert [got(one) for one in after] == [1, 1, None], "two are held"
 
 
+def test_receipt_of_a_former_master_ends_what_the_new_one_holds_and_no_more() -> None:
+    """Nothing else comes of those that it ends, though their second copies are never finished."""
+    with SteppedEngine() as stepped:
+        limit(stepped, in_flight_max=4)
+        stepped.call(stepped.publish(*[0] * 12))
+        former = poll(stepped)
+        stepped.step_down()
+        stepped.become_master()
+        stepped.settle()
+        again, waiting = poll(stepped), poll(stepped)
+        assert [got(one) for one in (former, again, waiting)] == [4, 4, None]
+        end(stepped, delivered(former), 0, 2, is_ack=True)
+        assert got(waiting) is None, "the new lease was not looked at yet"
+        end(stepped, delivered(again), 2, 1, is_ack=True)
+        assert got(waiting) == 3, "one is held"
+        stepped.advance(INVISIBLE_MS - 1)
+        assert got(poll(stepped)) is None
+
+
 @given(
     rate=st.sampled_from([1, 3, 10, 49, 50, 777, 1_000_000]),
     steps=st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 1_000_000)), max_size=30),

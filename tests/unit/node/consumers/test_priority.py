@@ -51,6 +51,24 @@ async def wait(world: EngineWorld, by_ms: int) -> None:
         await within(world.engine.group_commit.drain())
 
 
+async def test_group_holds_no_more_than_it_may_of_all_priorities_together(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.put_group("billing", GroupSettings(in_flight_max=4)))
+        await world.receive()
+        await publish(world, 0, 5, 9, 0, 9, 1)
+        first, second = await world.receive(), await world.receive()
+        third = await world.receive()
+        counts = [0 if one is None else len(one.units) for one in (first, second, third)]
+        assert counts == [2, 1, 1]
+        assert await world.receive() is None
+        assert second is not None
+        await world.ack(world.select(second))
+        last = await world.receive()
+        assert last is not None
+        assert last.units["sequence"].tolist() == [0]
+        assert await world.receive() is None
+
+
 async def test_highest_priority_comes_first_and_each_in_order(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.receive()

@@ -73,8 +73,8 @@ def write(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
 def write_over(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
     """Replace the file durably, in room that it keeps for that: also on a full disk.
 
-    `keep_room` comes next, when there is time for it. Until then the next version has the room of
-    this file's former one.
+    `keep_room` comes next, when there is time for its sync. The room is taken here already: nobody
+    else gets what this version did not need.
 
     Raises:
         DiskFull: there was no spare yet, or it is too small. The old file is still there.
@@ -89,6 +89,7 @@ def write_over(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
     finally:
         spare.close()
     spare_file.exchange(disk, path)
+    spare_file.take_room(disk, path, spare_file.room_for(file_bytes))
 
 
 def keep_room(disk: Disk, path: str, payload_bytes: int) -> None:

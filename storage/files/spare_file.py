@@ -16,7 +16,8 @@ File and spare are never the same file, whatever a power cut leaves of these ste
 name is durable before, and the third begins when the second is. Where there is an old one and no
 spare, the second was done and the third not, and the old one is the spare. The third is not needed
 for the version to be durable: it is left to whoever uses the spare next, which may be later, when
-nobody waits.
+nobody waits. The room is not left for later: the new version is cut to its length, which may free
+blocks, and what was the file gets as many at once (`take_room`). That needs no sync.
 
 This holds where a file that is written over keeps its blocks: ext4, XFS, tmpfs. Btrfs and ZFS write
 elsewhere, and may find no room all the same.
@@ -44,9 +45,14 @@ def give_room(file: File, size_bytes: int) -> None:
 
     Zeros, and not holes: what is written over later has its blocks.
     """
-    with suppress(errors.DiskFull):
-        while (size := file.size()) < size_bytes:
-            file.pwrite((memoryview(_ZEROS)[: size_bytes - size],), size)
+    piece_bytes = len(_ZEROS)
+    while (size := file.size()) < size_bytes:
+        try:
+            file.pwrite((memoryview(_ZEROS)[: min(piece_bytes, size_bytes - size)],), size)
+        except errors.DiskFull:
+            if piece_bytes == _BLOCK_BYTES:
+                return
+            piece_bytes = _BLOCK_BYTES  # what is left may be less than a long piece
 
 
 def open_spare(disk: Disk, path: str) -> File:
@@ -76,8 +82,17 @@ def keep_spare(disk: Disk, path: str, size_bytes: int) -> None:
     with suppress(errors.DiskFull):  # not even a name finds room
         _fill(open_spare(disk, path), size_bytes)
         if not disk.exists(path):
-            _fill(disk.open(path + OLD_SUFFIX, create=True), size_bytes)
+            take_room(disk, path, size_bytes)
             disk.sync_dir(parent_of(path))
+
+
+def take_room(disk: Disk, path: str, size_bytes: int) -> None:
+    """Give what will be the spare so many bytes, as far as there is room, before others take them.
+
+    Comes right behind `exchange`, and costs no sync: `keep_spare` makes it the spare durably.
+    """
+    with suppress(errors.DiskFull):
+        _fill(disk.open(path + OLD_SUFFIX, create=True), size_bytes)
 
 
 def _fill(file: File, size_bytes: int) -> None:

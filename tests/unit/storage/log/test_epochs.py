@@ -6,6 +6,7 @@ import pytest
 from hourwheel import errors
 from storage.files import atomic_file
 from storage.files.file_header import FileType, Identity, pack_file_header
+from storage.files.spare_file import give_room
 from storage.log.epochs import EpochFile
 from tests.sim.disk import SimulatedDisk
 from tests.support.log_world import crash_everywhere
@@ -103,6 +104,19 @@ def test_epochs_are_noted_when_the_disk_is_full(disk: SimulatedDisk) -> None:
         assert open_file(disk).latest == (epoch, 6000)
     epochs.truncate(6000)
     assert open_file(disk).latest == (9, 4000)
+
+
+def test_epochs_are_noted_when_others_take_all_room_that_there_is(disk: SimulatedDisk) -> None:
+    """Also a second block of them, when nobody has called `keep_room` since the first."""
+    epochs = open_file(disk)
+    epochs.append(1, 6000)
+    disk.capacity_bytes = disk.used_bytes("")
+    other = disk.open("other", create=True)
+    for epoch in range(2, 253):
+        epochs.append(epoch, 6000)
+        give_room(other, 4_096)
+        assert other.size() == 0, f"epoch {epoch} gave room back"
+    assert len(open_file(disk).entries) == 252
 
 
 def test_nothing_has_changed_when_even_the_room_that_is_kept_is_used_up(

@@ -13,7 +13,7 @@ from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, Mast
 from hourwheel.types import Epoch, NodeId
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.unused_groups import UnusedGroups
-from node.delivery import receiver
+from node.delivery import reading_order
 from node.delivery.expiry import Expired
 from node.delivery.receiver import Receiver
 from node.delivery.resolve_rows import dead_rows
@@ -286,7 +286,7 @@ def hand_out_the_lowest_first() -> Any:
     def lowest(levels: Any, reverse: bool) -> Any:
         return sorted(levels, reverse=not reverse)
 
-    return mock.patch.dict(vars(receiver), {"sorted": lowest})
+    return mock.patch.dict(vars(reading_order), {"sorted": lowest})
 
 
 def any_life(seed: int) -> None:

@@ -17,7 +17,7 @@ from hourwheel import program
 from node.broker.recurring import occurrence_planner
 from node.broker.reschedule_service import RescheduleService
 from node.consumers.group_limits import GroupLimits
-from node.delivery import receiver
+from node.delivery import reading_order
 from node.delivery.expiry import Expired
 from node.delivery.key_lines import NO_KEY, KeyLines
 from node.process.command import main
@@ -127,7 +127,7 @@ def forget_expiries() -> None:
 
 def lowest_first() -> None:
     """Of what is visible to a group the lowest priority comes first."""
-    vars(receiver)["sorted"] = lambda levels, reverse: sorted(levels, reverse=not reverse)
+    vars(reading_order)["sorted"] = lambda levels, reverse: sorted(levels, reverse=not reverse)
 
 
 def leave_one_unmoved() -> None:

@@ -80,7 +80,8 @@ async def test_process_ends_and_is_sound_again_when_the_disk_fails(
         await reaper.start()
     said = complaints_of(tmp_path / "node.log")
     assert {one["error_type"] for one in said} <= {"FsyncFailed", "DiskFailed"}
-    assert len(said) == ERRORS
+    # A call that waited for the disk tells as well: a Receive for the subscription that it makes.
+    assert len([one for one in said if "method" not in one]) == ERRORS
 
 
 async def test_promises_hold_when_there_was_no_room_for_a_while(tmp_path: Path) -> None:

@@ -259,6 +259,24 @@ class Workload:
             return None
         return status.epoch, status.log_end_offset
 
+    async def publish_together(
+        self,
+        producer: AsyncProducer,
+        topic: str,
+        serials: list[int],
+        messages: Sequence[Message],
+        chooser: random.Random,
+    ) -> None:
+        """Publish messages of these serials as one list, and take down what is said of it."""
+        try:
+            with self.asking():
+                ids = await producer.publish_many(topic, messages)
+        except errors.HourwheelError as error:
+            self.given_up.append(error)
+            self.fail(serials, error)
+        else:
+            self.accept(serials, list(ids), chooser)
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """What is asked for inside may happen before its answer has been taken down."""

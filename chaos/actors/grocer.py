@@ -6,7 +6,7 @@ Two groups read them: one that drops what has expired, and one that keeps it as 
 from typing import TYPE_CHECKING, Final
 
 from chaos.history import body_of
-from hourwheel import AsyncProducer, Message, errors
+from hourwheel import AsyncProducer, Message
 
 if TYPE_CHECKING:
     from chaos.workload import Workload
@@ -41,12 +41,5 @@ async def publish_perishables(load: "Workload", producer: AsyncProducer) -> None
                     expire_after_ms=life_ms or None,
                 )
             )
-        try:
-            with load.asking():
-                ids = await producer.publish_many(TOPIC, messages)
-        except errors.HourwheelError as error:
-            load.given_up.append(error)
-            load.fail(serials, error)
-        else:
-            load.accept(serials, list(ids), chooser)
+        await load.publish_together(producer, TOPIC, serials, messages, chooser)
         await load.pass_ms(_PAUSE_MS)

@@ -71,13 +71,7 @@ async def publish_in_order(load: "Workload", producer: AsyncProducer) -> None:
                 )
                 for serial, at in zip(serials, times, strict=True)
             ]
-            try:
-                ids = await producer.publish_many(TOPIC, messages)
-            except errors.HourwheelError as error:
-                load.given_up.append(error)
-                load.fail(serials, error)
-            else:
-                load.accept(serials, list(ids), chooser)
+            await load.publish_together(producer, TOPIC, serials, messages, chooser)
         await load.pass_ms(_PAUSE_MS)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from chaos.actors.pupils import Rules
 from chaos.history import Sent, body_of
-from hourwheel import AsyncProducer, Message, errors
+from hourwheel import AsyncProducer, Message
 
 if TYPE_CHECKING:
     import random
@@ -51,11 +51,4 @@ async def _publish(load: "Workload", producer: AsyncProducer, chooser: "random.R
         Message(body_of(serial), due_ms=due_ms, priority=history.ranks[serial])
         for serial in serials
     ]
-    try:
-        with load.asking():
-            ids = await producer.publish_many(TOPIC, messages)
-    except errors.HourwheelError as error:
-        load.given_up.append(error)
-        load.fail(serials, error)
-    else:
-        load.accept(serials, list(ids), chooser)
+    await load.publish_together(producer, TOPIC, serials, messages, chooser)

@@ -164,7 +164,7 @@ def test_thousand_connections_that_stay_open_are_answered_and_cost_few_places(
     for number in range(1_000):
         opened.append(connect(address, raw % number))
         assert opened[-1].recv(1 << 12).endswith(b"/%d None " % number)
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # one that a test before had may end meanwhile
     closed = [one for one in opened[: 1_000 - LIMITS.connections] if received(one) == b""]
     assert len(closed) == 1_000 - LIMITS.connections
     for one in opened:

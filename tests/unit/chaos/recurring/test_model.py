@@ -34,3 +34,14 @@ def test_check_when_an_instant_comes_twice() -> None:
     model.check({1})
     with pytest.raises(AssertionError):
         model.check(set())
+
+
+def test_what_was_deleted_has_no_occurrences_and_may_be_made_again() -> None:
+    model = RecurrenceModel()
+    delete = RecurrenceChange(expected_version=64, delete_name=NAME)
+    assert not model.change(delete, 64, 1_000, set()), "there is none"
+    made(model, 64)
+    assert model.change(delete, 128, 2_000, set())
+    assert not model.take(64, 0, 5, 1)
+    assert made(model, 192)
+    assert model.take(192, 0, 5, 1)

@@ -6,6 +6,8 @@ streams are opened again behind what was read. So each unit that stays in the wh
 wherever it lies by then, and the scan keeps no file that the wheel has let go.
 
 A unit may be overtaken: what is inserted behind the key that the scan has reached is not seen.
+And the scan goes on only where steps come oftener than the runs change: a step opens some runs, and
+after a change it begins with the first again. Steps take milliseconds, changes are seconds apart.
 """
 
 from typing import Final

@@ -1,8 +1,7 @@
 """A group begins anew in a topic, further back or further on, while it runs.
 
-One CONFIG record does it: `reset_subscription`. Here is found where each queue's
-window begins, and what that comes to; and what the master has in memory of the group is made to go
-with it:
+One CONFIG record does it: `reset_subscription`. Here is found where each queue's window begins, and
+what that comes to; and what the master has in memory of the group is made to go with it:
 
     rows that wait for the next write   are appended first: they are about the former window
     leases, what filters passed over    are forgotten as the record is appended

@@ -22,6 +22,7 @@ from node.delivery.resolve_rows import dead_rows, freed_rows, skipped_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.shard.views import REDRIVE_LEVEL
+from storage.views.catalog_items import Group, Topic
 
 _ROW_COUNT_MAX: Final = (1 << 32) - 1
 
@@ -128,13 +129,7 @@ class Skipper:
         catalog, shard = self._shard.views.catalog, self._shard
         found_group, found_topic = catalog.get_group(group), catalog.get_topic(topic)
         check_level(shard)
-        group_id = found_group.group_id
-        receiver = self._serving.mastership.receiver
-        queues = receiver.queues_of(group_id, found_topic.topic_id)
-        if not queues:
-            raise errors.FailedPrecondition(
-                f"group {group!r} does not read topic {topic!r}", group=group, topic=topic
-            )
+        queues = self._queues_read(found_group, found_topic)
         own = self._shard.views.queues_of(found_topic)
         if positions:
             # Those of priorities come behind the topic's own, and stay where nothing is said.
@@ -145,26 +140,19 @@ class Skipper:
             if before_ms > now_ms:
                 raise errors.InvalidArgument("before_ms is in the future", field="before_ms")
             positions = await find_positions(shard, queues, before_ms or now_ms)
-        if receiver.resets.is_under_way(group_id, found_topic.topic_id):
-            raise errors.Unavailable("the group is being reset there", group=group, topic=topic)
-        rows = rows_before(shard, group_id, queues, positions)
+        self._queues_read(found_group, found_topic)  # that took time: a reset may have begun
+        rows = rows_before(shard, found_group.group_id, queues, positions)
         counts = await self._serving.propose_resolve(rows) if len(rows) else []
         places = dict(zip(queues, positions, strict=True))
         return SkippedInfo(sum(counts), [places[number] for number in own if number in places])
 
     async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
         """See EnginePort."""
-        views = self._shard.views
-        found_group, topic_id = (
-            views.catalog.get_group(group),
-            views.catalog.get_topic(topic).topic_id,
-        )
-        receiver = self._serving.mastership.receiver
-        queues = receiver.queues_of(found_group.group_id, topic_id)
-        if not found_group.is_ordered or not queues:
-            raise errors.FailedPrecondition(
-                f"group {group!r} is not ordered, or does not read topic {topic!r}", group=group
-            )
+        views, receiver = self._shard.views, self._serving.mastership.receiver
+        found_group = views.catalog.get_group(group)
+        queues = self._queues_read(found_group, views.catalog.get_topic(topic))
+        if not found_group.is_ordered:
+            raise errors.FailedPrecondition(f"group {group!r} is not ordered", group=group)
         wanted, chosen = set(unblocking.ids), list[tuple[GroupQueue, list[int]]]()
         for number in queues:
             group_queue = GroupQueue(found_group.group_id, number)
@@ -175,6 +163,24 @@ class Skipper:
             if meant:
                 chosen.append((group_queue, meant))
         return await self._decide(chosen, unblocking.action) if chosen else 0
+
+    def _queues_read(self, group: Group, topic: Topic) -> list[TopicQueue]:
+        """Those of a group for a topic, of retries too.
+
+        Raises:
+            Unavailable: a reset is on its way.
+            FailedPrecondition: there are none.
+        """
+        receiver, of = self._serving.mastership.receiver, (group.group_id, topic.topic_id)
+        names = {"group": group.name, "topic": topic.name}
+        if receiver.resets.is_under_way(*of):
+            raise errors.Unavailable("the group is being reset there", **names)
+        queues = receiver.queues_of(*of)
+        if not queues:
+            raise errors.FailedPrecondition(
+                f"group {group.name!r} does not read topic {topic.name!r}", **names
+            )
+        return queues
 
     async def _decide(
         self, chosen: Sequence[tuple[GroupQueue, list[int]]], action: UnblockAction

@@ -459,9 +459,7 @@ def names_left_alone(seed: int) -> None:
     cluster.settle()
 
 
-def short_lives(seed: int) -> None:
-    """Messages expire soon after they are due, and the master dies."""
-    cluster = Cluster(seed, lives=Lives(expires_after_ms=60))
+def _live_and_lose_the_master(cluster: Cluster) -> None:
     cluster.start()
     cluster.run(2_000)
     former = cluster.master()
@@ -469,19 +467,19 @@ def short_lives(seed: int) -> None:
     cluster.run(2_000)
     former.start()
     cluster.settle()
+
+
+def short_lives(seed: int) -> None:
+    """Messages expire soon after they are due, and the master dies."""
+    cluster = Cluster(seed, lives=Lives(expires_after_ms=60))
+    _live_and_lose_the_master(cluster)
 
 
 def prioritised_lives(seed: int) -> None:
     """Most messages are due at once, some have priorities, and the master dies."""
     cluster = Cluster(seed, lives=Lives(has_priorities=True, has_recurrences=True))
     cluster.think_ms = 20.0
-    cluster.start()
-    cluster.run(2_000)
-    former = cluster.master()
-    former.kill()
-    cluster.run(2_000)
-    former.start()
-    cluster.settle()
+    _live_and_lose_the_master(cluster)
 
 
 BUGS: dict[Bug, Life] = {

@@ -174,6 +174,15 @@ class EngineWorld:
         batch = RecordBatch(build_publish(list(due_ms), bodies))
         return await within(self.engine.publish_batch(topic, batch))
 
+    async def publish_steps(self, count: int, step_ms: int = 1_000) -> list[int]:
+        """Messages at even distances, each released when it is published; when that was."""
+        dues_ms = []
+        for _ in range(count):
+            await self.publish(self.now_ms)
+            dues_ms.append(self.now_ms)
+            self.advance(step_ms)
+        return dues_ms
+
     async def publish_joined(
         self,
         *topics: tuple[str, int],

@@ -431,17 +431,18 @@ def test_violations_are_counted_when_they_are_told() -> None:
     assert len([line for line in text.splitlines() if line.startswith("    ")]) <= 20
 
 
-def test_what_blocked_its_key_may_be_skipped_when_somebody_asked_for_that() -> None:
+@pytest.mark.parametrize("plant", [never_deliver, forget_a_nack])
+def test_what_blocked_its_key_may_be_skipped_when_somebody_asked_for_that(plant: Plant) -> None:
     life = good_life(3)
     acked = the_acked(life)
-    never_deliver(life)
+    plant(life)
     skipped = (acked.group, sequence_of(life, acked.serial))
     life.stored.skipped.add(skipped)
-    assert life.names() == {"not delivered"}
+    assert life.names() == {PLANTS[plant]}
     life.history.skips.add(skipped)
     assert life.names() == set()
     life.stored.skipped.clear()
-    assert life.names() == {"not delivered"}
+    assert life.names() == {PLANTS[plant]}
 
 
 @pytest.mark.parametrize("serial", [0, 1, 508, 123_456])

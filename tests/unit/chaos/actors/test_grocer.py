@@ -1,24 +1,14 @@
 """Messages with short lives, with long ones, and with none; nobody waits for them."""
 
-import asyncio
 from typing import Any
 
 from chaos.actors import grocer
 from chaos.actors.company import GROUPS
-from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
+from tests.support.impatient_load import ImpatientLoad
 
 LISTS = 20
-
-
-class Impatient(Workload):
-    lists = 0
-
-    async def pass_ms(self, duration_ms: float) -> None:
-        self.lists += 1
-        self.is_stopping = self.lists == LISTS
-        await asyncio.sleep(0)
 
 
 class Producer:
@@ -36,7 +26,7 @@ class Producer:
 
 
 async def test_messages_expire_after_different_times_and_nobody_waits_for_them() -> None:
-    load, producer = Impatient("127.0.0.1:1", 3), Producer()
+    load, producer = ImpatientLoad.ending_after(LISTS), Producer()
     await grocer.publish_perishables(load, producer)  # type: ignore[arg-type]
     history = load.history
     assert history.lives.keys() == history.sent.keys()

@@ -1,26 +1,16 @@
 """Bulk moves are asked for until there is an answer, and what they leave behind is found."""
 
-import asyncio
 from typing import Any, Final
 
 from chaos.actors import postponer
 from chaos.actors.postponer import Postponer, left_behind
 from chaos.history import Accepted, History, Sweep
-from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
+from tests.support.impatient_load import ImpatientLoad
 
 LISTS: Final = 6
 DUE_MS: Final = 1_800_000_000_000
-
-
-class Impatient(Workload):
-    lists = 0
-
-    async def pass_ms(self, duration_ms: float) -> None:
-        self.lists += 1
-        self.is_stopping = self.lists == LISTS
-        await asyncio.sleep(0)
 
 
 class Node:
@@ -56,7 +46,7 @@ class Node:
 
 
 async def test_a_move_is_asked_for_again_to_the_same_instant() -> None:
-    load, node = Impatient("127.0.0.1:1", 3), Node()
+    load, node = ImpatientLoad.ending_after(LISTS), Node()
     await Postponer(load, node, node).work()  # type: ignore[arg-type]
     assert len(load.history.sweeps) == LISTS - 1
     assert node.asked[0] == node.asked[1]

@@ -10,21 +10,12 @@ import pytest
 
 from chaos.actors import pupils
 from chaos.history import History
-from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
+from tests.support.impatient_load import ImpatientLoad
 
 LISTS = 40
 BLOCKED = MessageId(0, 1, 7, 0), MessageId(0, 1, 8, 0)
-
-
-class Impatient(Workload):
-    lists = 0
-
-    async def pass_ms(self, duration_ms: float) -> None:
-        self.lists += 1
-        self.is_stopping = self.lists == LISTS
-        await asyncio.sleep(0)
 
 
 class Producer:
@@ -42,7 +33,7 @@ class Producer:
 
 
 async def test_lists_have_few_hot_keys_and_many_others_and_are_bounded() -> None:
-    load, producer = Impatient("127.0.0.1:1", 3), Producer()
+    load, producer = ImpatientLoad.ending_after(LISTS), Producer()
     await pupils.publish_in_order(load, producer)  # type: ignore[arg-type]
     assert set(load.history.keys) == set(load.history.sent)
     assert producer.keys["hot-1"] > 5 < producer.keys["hot-2"]

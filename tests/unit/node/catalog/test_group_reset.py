@@ -7,8 +7,10 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import topic_queue
+from node.catalog.positions import held_ids
 from node.contracts.broker import CatalogUpdate, GroupSettings
-from node.contracts.group_positions import ResetInfo, ResetTarget
+from node.contracts.group_positions import ResetInfo, ResetTarget, UnblockAction, Unblocking
 from node.shard.views import RESET_LEVEL
 from storage.views.catalog_items import GroupOrder
 from tests.support.engine_world import EngineWorld, let_others_run, within
@@ -17,16 +19,6 @@ from tests.support.small_sizes import small_sizes
 STEP_MS = 1_000
 FIRST = ResetTarget(None)
 NOW = ResetTarget(0)
-
-
-async def publish_steps(world: EngineWorld, count: int) -> list[int]:
-    """A message a second, each released when it is published; when that was."""
-    dues_ms = []
-    for _ in range(count):
-        await world.publish(world.now_ms)
-        dues_ms.append(world.now_ms)
-        world.advance(STEP_MS)
-    return dues_ms
 
 
 async def reset(world: EngineWorld, target: ResetTarget, *, count_only: bool = False) -> ResetInfo:
@@ -50,7 +42,7 @@ async def test_reset_to_an_instant_delivers_again_what_was_released_then_or_late
     tmp_path: Path,
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        dues_ms = await publish_steps(world, 5)
+        dues_ms = await world.publish_steps(5)
         done, kept = await world.receive(count=3), await world.receive(count=1)
         assert done is not None
         assert kept is not None
@@ -69,7 +61,7 @@ async def test_reset_to_an_instant_delivers_again_what_was_released_then_or_late
 
 async def test_reset_forwards_skips_and_back_again_returns_it(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 3)
+        await world.publish_steps(3)
         assert await left(world) == firsts(0, 1, 2)
         assert await reset(world, NOW) == ResetInfo(0, 3, 0, 0, [3])
         assert await left(world) == []
@@ -83,7 +75,7 @@ async def test_reset_forwards_skips_and_back_again_returns_it(tmp_path: Path) ->
 
 async def test_reset_drops_retries_wherever_they_are(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 3)
+        await world.publish_steps(3)
         for delay_ms in (60_000, 0):
             delivery = await world.receive(count=1)
             assert delivery is not None
@@ -107,7 +99,7 @@ async def test_reset_drops_retries_wherever_they_are(tmp_path: Path) -> None:
 
 async def test_receipts_of_retries_are_stale_behind_a_reset(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 1)
+        await world.publish_steps(1)
         delivery = await world.receive(count=1)
         assert delivery is not None
         await world.nack(world.select(delivery), delay_ms=0)
@@ -128,7 +120,7 @@ async def test_receipts_of_retries_are_stale_behind_a_reset(tmp_path: Path) -> N
 
 async def test_polls_that_wait_get_what_comes_again_and_its_retries(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 1)
+        await world.publish_steps(1)
         delivery = await world.receive(count=1)
         assert delivery is not None
         await world.ack(world.select(delivery))
@@ -149,7 +141,7 @@ async def test_polls_that_wait_get_what_comes_again_and_its_retries(tmp_path: Pa
 
 async def test_an_acknowledgement_on_its_way_is_about_what_was_before(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 2)
+        await world.publish_steps(2)
         delivery = await world.receive(count=2)
         assert delivery is not None
         acking = asyncio.create_task(world.ack(world.select(delivery)))
@@ -164,7 +156,7 @@ async def test_reset_of_an_ordered_group_frees_its_keys(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         settings = GroupSettings(order=GroupOrder.BLOCK, attempts_max=1)
         await within(world.engine.put_group("billing", settings))
-        await publish_steps(world, 2)
+        await world.publish_steps(2)
         delivery = await world.receive(count=1)
         assert delivery is not None
         await world.nack(world.select(delivery), delay_ms=0)
@@ -173,9 +165,34 @@ async def test_reset_of_an_ordered_group_frees_its_keys(tmp_path: Path) -> None:
         assert await left(world) == firsts(0, 1), "as if it had never been given back"
 
 
+async def test_what_an_operator_decides_of_a_key_meets_a_reset(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        settings = GroupSettings(order=GroupOrder.BLOCK, attempts_max=1)
+        await within(world.engine.put_group("billing", settings))
+        await world.publish_steps(2)
+        delivery = await world.receive(count=1)
+        assert delivery is not None
+        await world.nack(world.select(delivery), delay_ms=0)
+        number = topic_queue(world.engine.shard.views.catalog.get_topic("orders").topic_id, 0)
+        wanted = Unblocking(tuple(held_ids(world.engine.shard, number, [0])), UnblockAction.SKIP)
+        async with world.engine.group_commit.turn:  # nothing is written meanwhile
+            unblocking = asyncio.ensure_future(world.engine.unblock("billing", "orders", wanted))
+            await let_others_run()
+            resetting = asyncio.ensure_future(reset(world, FIRST))
+            await let_others_run()
+            with pytest.raises(errors.Unavailable):
+                await world.engine.unblock("billing", "orders", wanted)
+            with pytest.raises(errors.Unavailable):
+                await world.engine.skip("billing", "orders", 0, ())
+            assert await world.receive() is None
+        assert await within(unblocking) == 1, "it was decided before"
+        assert (await within(resetting)).unresolved_count == 2
+        assert await left(world) == firsts(0, 1)
+
+
 async def test_reset_of_a_paused_group_shows_when_it_goes_on(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 2)
+        await world.publish_steps(2)
         assert await left(world) == firsts(0, 1)
         pause = CatalogUpdate(is_paused=True)
         await within(world.engine.update_group("billing", pause, GroupSettings()))
@@ -189,7 +206,7 @@ async def test_reset_of_a_paused_group_shows_when_it_goes_on(tmp_path: Path) -> 
 async def test_reset_below_what_is_retained_names_the_earliest(tmp_path: Path) -> None:
     with small_sizes(2):
         async with EngineWorld(tmp_path) as world:
-            dues_ms = await publish_steps(world, 5)
+            dues_ms = await world.publish_steps(5)
             assert await left(world) == firsts(0, 1, 2, 3, 4)
             await within(world.engine.update_topic("orders", CatalogUpdate(retention_ms=2_000)))
             await world.trim()
@@ -208,7 +225,7 @@ async def test_reset_is_refused_when_it_cannot_be_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 1)
+        await world.publish_steps(1)
         await within(world.engine.put_group("billing", GroupSettings()))
         with pytest.raises(errors.FailedPrecondition, match="does not read"):
             await reset(world, FIRST)

@@ -16,16 +16,6 @@ from tests.support.units import make_units
 STEP_MS = 1_000
 
 
-async def publish_steps(world: EngineWorld, count: int) -> list[int]:
-    """A message a second, each released when it is published; when that was."""
-    dues_ms = []
-    for _ in range(count):
-        await world.publish(world.now_ms)
-        dues_ms.append(world.now_ms)
-        world.advance(STEP_MS)
-    return dues_ms
-
-
 async def left(world: EngineWorld, group: str = "billing") -> list[int]:
     """Sequences of all that the group gets."""
     found: list[int] = []
@@ -41,7 +31,7 @@ async def test_subscription_begins_where_the_group_says(
     tmp_path: Path, start: str, expected: list[int]
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        dues_ms = await publish_steps(world, 4)
+        dues_ms = await world.publish_steps(4)
         start_ms = {"first": 0, "time": dues_ms[2], "now": START_NOW_MS}[start]
         settings = GroupSettings(start_ms=start_ms)
         assert (await within(world.engine.put_group("billing", settings))).start_ms == start_ms
@@ -55,7 +45,7 @@ async def test_subscription_begins_where_the_group_says(
 
 async def test_start_stays_until_it_is_changed_and_moves_no_subscription(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 2)
+        await world.publish_steps(2)
         await within(world.engine.put_group("billing", GroupSettings(start_ms=START_NOW_MS)))
         put = await within(world.engine.put_group("billing", GroupSettings()))
         assert put.start_ms == START_NOW_MS
@@ -68,7 +58,7 @@ async def test_start_stays_until_it_is_changed_and_moves_no_subscription(tmp_pat
 
 async def test_first_receives_at_one_time_wait_for_the_start(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 3)
+        await world.publish_steps(3)
         await within(world.engine.put_group("billing", GroupSettings(start_ms=START_NOW_MS)))
         found = await asyncio.gather(*(world.receive() for _ in range(5)))
         assert found == [None] * 5
@@ -89,7 +79,7 @@ async def test_group_that_would_begin_in_the_future_is_refused(tmp_path: Path) -
 
 async def test_skip_lets_a_group_go_on_behind_an_instant(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        dues_ms = await publish_steps(world, 5)
+        dues_ms = await world.publish_steps(5)
         held = await world.receive(count=2)
         assert held is not None
         assert await left(world, "others") == [0, 1, 2, 3, 4]
@@ -105,7 +95,7 @@ async def test_skip_lets_a_group_go_on_behind_an_instant(tmp_path: Path) -> None
 
 async def test_skip_to_now_takes_due_retries_along(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 3)
+        await world.publish_steps(3)
         delivery = await world.receive(count=1)
         assert delivery is not None
         await world.nack(world.select(delivery), delay_ms=0)
@@ -121,7 +111,7 @@ async def test_skip_to_now_takes_due_retries_along(tmp_path: Path) -> None:
 async def test_skip_to_positions_leaves_retries(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await within(world.engine.create_topic("orders", 2))
-        await publish_steps(world, 4)
+        await world.publish_steps(4)
         await left(world)
         with pytest.raises(errors.InvalidArgument, match="2 queues, and 1 positions"):
             await within(world.engine.skip("billing", "orders", 0, [0]))
@@ -133,7 +123,7 @@ async def test_skip_to_positions_leaves_retries(tmp_path: Path) -> None:
 
 async def test_skip_is_refused_when_it_cannot_be_meant(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 1)
+        await world.publish_steps(1)
         await within(world.engine.put_group("billing", GroupSettings()))
         with pytest.raises(errors.FailedPrecondition, match="does not read"):
             await within(world.engine.skip("billing", "orders", 0, ()))
@@ -150,7 +140,7 @@ async def test_positions_wait_for_all_nodes_to_know_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with EngineWorld(tmp_path) as world:
-        await publish_steps(world, 1)
+        await world.publish_steps(1)
         await left(world)
         monkeypatch.setattr(world.engine.shard.views, "feature_level", 3)
         settings = GroupSettings(start_ms=START_NOW_MS)

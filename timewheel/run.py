@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.crc32c import crc32c
+from hourwheel.crc32c import crc32c, crc32c_each
 from hourwheel.errors import invariant, required
 from hourwheel.types import Key
 from storage.files.disk import Disk
@@ -209,14 +209,13 @@ class Run:
         Raises:
             CorruptFile: a block in which one should be fails its CRC32C.
         """
-        buckets = self.sections["bucket"]
-        buckets = buckets[~np.isin(buckets, list(self.cascaded_days))]
-        may_be_here = np.isin(due_ms // BUCKET_MS[self.footer.level], buckets)
+        may_be_here = np.ones(len(sequences), np.bool_)
         if self.footer.end_page:  # of first releases only runs of their time have any
             page = sequences >> np.uint64(PAGE_LOG2)
             is_of_its_time = (page >= self.footer.first_page) & (page < self.footer.end_page)
-            may_be_here &= is_of_its_time | (attempts != 1)
+            may_be_here = is_of_its_time | (attempts != 1)
         requested = np.flatnonzero(may_be_here)
+        requested = requested[self._have_section(due_ms[requested])]
         if not len(requested):
             return requested, NO_UNITS
         fences = self._load_fences()
@@ -241,22 +240,34 @@ class Run:
             found.append(pick(units, which))
         return np.concatenate([np.empty(0, np.int64), *places]), join(found)
 
+    def _have_section(self, due_ms: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[n]: which of n due times lie in a bucket that has units here."""
+        buckets, requested = self.sections["bucket"], due_ms // BUCKET_MS[self.footer.level]
+        if not len(buckets):
+            return np.zeros(len(due_ms), np.bool_)
+        at = np.minimum(np.searchsorted(buckets, requested), len(buckets) - 1)
+        found: NDArray[np.bool_] = buckets[at] == requested
+        if self.cascaded_days:
+            found &= ~np.isin(requested, list(self.cascaded_days))
+        return found
+
     def _read_blocks(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> Units:
         """All units of the blocks of n ranges [first, last], each once, in key order."""
         chosen = np.zeros(len(self._block_crcs) + 1, np.int64)  # many ranges may begin in one block
         np.add.at(chosen, first, 1)
         np.add.at(chosen, last + 1, -1)
-        blocks = np.flatnonzero(np.cumsum(chosen[:-1])).tolist()
-        count = self.footer.unit_count
-        sizes = [min(BLOCK_UNITS, count - one * BLOCK_UNITS) * UNIT_BYTES for one in blocks]
-        read = self._file.pread_many(sizes, [unit_at(one * BLOCK_UNITS) for one in blocks])
-        for block, raw in zip(blocks, read, strict=True):
-            if crc32c(raw) != self._block_crcs[block]:
-                raise errors.CorruptFile(
-                    "a block of units fails its CRC32C",
-                    file=self.path,
-                    offset=unit_at(block * BLOCK_UNITS),
-                )
+        blocks = np.flatnonzero(np.cumsum(chosen[:-1]))
+        firsts = blocks * BLOCK_UNITS
+        counts = np.minimum(self.footer.unit_count - firsts, BLOCK_UNITS)
+        positions = unit_at(0) + UNIT_BYTES * firsts
+        read = self._file.pread_many((UNIT_BYTES * counts).tolist(), positions.tolist())
+        is_bad = crc32c_each(read) != self._block_crcs[blocks]
+        if is_bad.any():
+            raise errors.CorruptFile(
+                "a block of units fails its CRC32C",
+                file=self.path,
+                offset=int(positions[is_bad][0]),
+            )
         return np.frombuffer(b"".join(read), UNIT)
 
     def _load_fences(self) -> NDArray[Any]:

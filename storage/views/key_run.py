@@ -266,12 +266,15 @@ class KeyRun:
 
     def read(self, first_block: int, end_block: int) -> KeyRows:
         """The rows of blocks [first, end). Raises CorruptFile."""
-        return self._read_blocks(np.arange(first_block, end_block))
+        return unpacked(self._read_blocks(np.arange(first_block, end_block)))
 
-    def _read_blocks(self, blocks: I64) -> KeyRows:
-        """The rows of these blocks, whose numbers ascend; neighbours are read at once."""
+    def _read_blocks(self, blocks: I64) -> NDArray[Any]:
+        """Structured array[n] of `ROW`: what is in these blocks, whose numbers ascend.
+
+        Neighbours are read at once.
+        """
         if not len(blocks):
-            return no_rows()
+            return np.empty(0, ROW)
         breaks = np.flatnonzero(np.diff(blocks) != 1) + 1
         firsts = blocks[np.append(0, breaks)]
         ends = blocks[np.append(breaks - 1, -1)] + 1
@@ -290,7 +293,7 @@ class KeyRun:
         is_short = len(pieces) != len(blocks)
         if is_short or (crc32c_each(pieces) != self._crcs[blocks]).any():
             raise errors.CorruptFile(f"{self.path}: a block fails its CRC32C", file=self.path)
-        return unpacked(np.frombuffer(b"".join(raws), ROW))
+        return np.frombuffer(b"".join(raws), ROW)
 
     def find(self, hashes: Hashes) -> Located:
         """The rows of n keys, whose `high` ascend.
@@ -303,6 +306,8 @@ class KeyRun:
             bits = filter_bits(hashes.low)
             found = self._filter[_words_of(hashes.low, len(self._filter))]
             maybe = np.flatnonzero(found & bits == bits)
+            if not len(maybe):
+                return Located(maybe, no_rows(), maybe)
         high = hashes.high[maybe]
         first, end = self._blocks_of(high)
         spans = end - first
@@ -312,14 +317,18 @@ class KeyRun:
         few = np.flatnonzero(~many & (spans > 0))
         _, members = spread(first[few], end[few])
         rows = self._read_blocks(sorted_unique(members))
-        low = np.searchsorted(rows.high, high[few], "left")
-        to = np.searchsorted(rows.high, high[few], "right")
+        row_high = np.ascontiguousarray(
+            rows["high"]
+        )  # of the rest, a row or so of each block counts
+        low = np.searchsorted(row_high, high[few], "left")
+        to = np.searchsorted(row_high, high[few], "right")
         is_much = to - low > FEW_ROWS
         many[few[is_much]] = True
         ordinals, members = spread(low[~is_much], to[~is_much])
         ordinals = maybe[few[~is_much]][ordinals]
-        is_same = rows.low[members] == hashes.low[ordinals]
-        return Located(ordinals[is_same], rows.take(members[is_same]), maybe[np.flatnonzero(many)])
+        rows = rows[members]
+        is_same = rows["low"] == hashes.low[ordinals]
+        return Located(ordinals[is_same], unpacked(rows[is_same]), maybe[np.flatnonzero(many)])
 
     def _blocks_of(self, high: U64) -> tuple[I64, I64]:
         """[first, end) of the blocks in which rows of each key may lie."""
@@ -392,7 +401,7 @@ class KeyRun:
         """Rows of some blocks, evenly spread. Raises CorruptFile."""
         blocks = block_count(self.row_count)
         chosen = np.linspace(0, blocks - 1, min(blocks, block_count_max)).astype(np.int64)
-        return self._read_blocks(sorted_unique(chosen))
+        return unpacked(self._read_blocks(sorted_unique(chosen)))
 
     def check(self) -> Iterator[int]:
         """Verify every block: after each step, how many bytes are well. Raises CorruptFile."""

@@ -6,8 +6,12 @@ was moved only the one at the current due time is live. Dead entries stay where 
 latest of those times; so a row may go when the cursor has passed that, and not before.
 
 There is a bit a sequence (storage.views.bit_pages), and of each 65,536 sequences the rows as three
-columns. All of it is in memory, and in the manifest of each checkpoint, as rows of 24 bytes; the
-node bounds how many there are where it takes calls in.
+columns: a page. Rows that were set lately stand before the pages, in one page of their own, and go
+into theirs by and by: the messages of one record may lie in hundreds of pages, each of which is
+written anew when a row is added.
+
+All of it is in memory, and in the manifest of each checkpoint, as rows of 24 bytes; the node bounds
+how many there are where it takes calls in.
 """
 
 from typing import Any, Final, NamedTuple
@@ -42,7 +46,7 @@ class MovedRows(NamedTuple):
 
 
 class MovedPage(NamedTuple):
-    """Rows of 65,536 sequences, ascending. Never changed: a checkpoint may be looking at them."""
+    """Rows by ascending sequence. Never changed: a checkpoint may be looking at them."""
 
     sequence: U64
     due_ms: I64
@@ -57,17 +61,44 @@ class MovedPage(NamedTuple):
         )
 
 
+_NO_ROWS: Final = MovedPage(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+_RECENT_MAX: Final = 16_384
+
+
+class MovedCapture(NamedTuple):
+    """All rows as of one moment, for any thread."""
+
+    pages: list[MovedPage]
+    recent: MovedPage
+    """Of a sequence that is in a page as well this is the row."""
+
+    def join(self) -> MovedPage:
+        """Each row once."""
+        pages = self.pages or [_NO_ROWS]
+        columns: list[Any] = [np.concatenate(column) for column in zip(*pages, strict=True)]
+        return _merged(MovedPage(*columns), self.recent)
+
+
 class Moved:
     """See the top of this file."""
 
-    def __init__(self, raw: bytes = b"") -> None:
+    def __init__(self, raw: bytes = b"", *, recent_max: int = _RECENT_MAX) -> None:
         """From what a checkpoint has of it.
+
+        Args:
+            raw: see `pack_rows`.
+            recent_max: so many rows, about, may wait to go into their pages.
 
         Raises:
             CorruptFile: these are no rows.
         """
         self._bits = BitPages()
         self._pages: dict[int, MovedPage] = {}
+        self._recent = _NO_ROWS
+        self._recent_max = recent_max
+        self._paged_to = 0
+        """Recent rows move into pages by page number, round and round: the next page is this one or
+        above."""
         self.count = 0
         """Rows, those included that nobody asks about any more."""
         rows = unpack_rows(raw)
@@ -82,6 +113,10 @@ class Moved:
         found = np.flatnonzero(are_moved)
         if len(found):
             found = found[np.argsort(sequences[found], kind="stable")]
+            at, is_recent = _places_in(self._recent, sequences[found])
+            due[found[is_recent]] = self._recent.due_ms[at[is_recent]]
+            last[found[is_recent]] = self._recent.last_due_ms[at[is_recent]]
+            found = found[~is_recent]
             requested = sequences[found]
             numbers = page_of(requested)
             for low, high in equal_spans(numbers):
@@ -96,32 +131,58 @@ class Moved:
         if not len(sequences):
             return
         self.count += len(self._bits.add(sequences))
-        numbers = page_of(sequences)
-        for low, high in equal_spans(numbers):
-            number = int(numbers[low])
-            fresh = MovedPage(sequences[low:high], due_ms[low:high], last_due_ms[low:high])
+        self._recent = _merged(self._recent, MovedPage(sequences, due_ms, last_due_ms))
+        # Twice as many as have come, so that they get fewer.
+        count = min(2 * len(sequences), len(self._recent.sequence) - self._recent_max)
+        if count > 0:
+            self._move_into_pages(count)
+
+    def _move_into_pages(self, count: int) -> None:
+        """Move at least so many recent rows into their pages, or all that are left of a round."""
+        numbers = page_of(self._recent.sequence)
+        low = int(np.searchsorted(numbers, np.uint64(self._paged_to)))
+        if low == len(numbers):
+            low = 0
+        last = int(numbers[min(low + count, len(numbers)) - 1])
+        self._paged_to = last + 1
+        self._settle(low, int(np.searchsorted(numbers, np.uint64(last), "right")))
+
+    def _settle(self, low: int, high: int) -> None:
+        """Move the recent rows [low, high) into their pages."""
+        moving, kept = (
+            self._recent.take(slice(low, high)),
+            np.ones(len(self._recent.sequence), bool),
+        )
+        kept[low:high] = False
+        self._recent = self._recent.take(kept)
+        numbers = page_of(moving.sequence)
+        for first, end in equal_spans(numbers):
+            number = int(numbers[first])
+            fresh = moving.take(slice(first, end))
             page = self._pages.get(number)
-            if page is None:
-                self._pages[number] = fresh.take(slice(None))
-            else:
-                self._pages[number] = _merged(page, fresh)
+            self._pages[number] = fresh if page is None else _merged(page, fresh)
 
     def has_between(self, low: int, high: int) -> bool:
         """Whether any message was moved whose sequence is `low`, `high`, or between them."""
         first, last = low >> PAGE_BITS_LOG2, high >> PAGE_BITS_LOG2
-        for number, page in self._pages.items():
-            if first <= number <= last:
-                at = int(np.searchsorted(page.sequence, np.uint64(low)))
-                if at < len(page.sequence) and int(page.sequence[at]) <= high:
-                    return True
+        pages = [page for number, page in self._pages.items() if first <= number <= last]
+        for page in (self._recent, *pages):
+            at = int(np.searchsorted(page.sequence, np.uint64(low)))
+            if at < len(page.sequence) and int(page.sequence[at]) <= high:
+                return True
         return False
 
     def numbers(self) -> list[int]:
         """Of the pages that have rows, ascending."""
-        return sorted(self._pages)
+        recent: list[int] = page_of(self._recent.sequence).tolist()
+        return sorted({*self._pages, *recent})
 
     def forget_past(self, number: int, key: Key) -> None:
         """Let go of a page's rows of which no entry lies above `key`."""
+        bounds = np.array([number, number + 1], np.uint64)
+        low, high = np.searchsorted(page_of(self._recent.sequence), bounds)
+        if low < high:  # a row in a page may count no more for one that is recent
+            self._settle(int(low), int(high))
         page = self._pages.get(number)
         if page is None:
             return
@@ -135,20 +196,19 @@ class Moved:
         else:
             del self._pages[number]
 
-    def capture(self) -> list[MovedPage]:
-        """All rows as of now, for another thread: see `pack_rows`."""
-        return [self._pages[number] for number in self.numbers()]
+    def capture(self) -> MovedCapture:
+        """All rows as of now."""
+        return MovedCapture([page for _, page in sorted(self._pages.items())], self._recent)
 
     def sequences(self) -> U64:
         """uint64[n], ascending: the messages that have a row."""
-        return np.concatenate([np.empty(0, np.uint64), *(one.sequence for one in self.capture())])
+        return self.capture().join().sequence
 
     def digest_into(self, hasher: Hasher, key: Key) -> None:
         """Feed the canonical content: the rows of which an entry lies above `key`."""
-        for page in self.capture():
-            kept = are_above(page.sequence, page.last_due_ms, key)
-            for column in page:
-                hasher.update(np.ascontiguousarray(column[kept]).tobytes())
+        rows = self.capture().join()
+        for column in rows.take(are_above(rows.sequence, rows.last_due_ms, key)):
+            hasher.update(column.tobytes())
 
 
 def are_above(sequences: U64, due_ms: I64, key: Key) -> Mask:
@@ -158,11 +218,17 @@ def are_above(sequences: U64, due_ms: I64, key: Key) -> Mask:
     return found
 
 
-def _merged(page: MovedPage, fresh: MovedPage) -> MovedPage:
-    """The rows of both; of a sequence in both the fresh one."""
-    at = np.searchsorted(page.sequence, fresh.sequence)
+def _places_in(page: MovedPage, sequences: U64) -> tuple[I64, Mask]:
+    """(where each of n sequences is in a page, or would be, whether it is there)."""
+    at = np.searchsorted(page.sequence, sequences)
     is_there = at < len(page.sequence)
-    is_there[is_there] = page.sequence[at[is_there]] == fresh.sequence[is_there]
+    is_there[is_there] = page.sequence[at[is_there]] == sequences[is_there]
+    return at, is_there
+
+
+def _merged(page: MovedPage, fresh: MovedPage) -> MovedPage:
+    """The rows of both, as a copy; of a sequence in both the fresh one."""
+    at, is_there = _places_in(page, fresh.sequence)
 
     # (`np.insert` finds the places out for each column.)
     is_new = ~is_there
@@ -183,15 +249,12 @@ def _merged(page: MovedPage, fresh: MovedPage) -> MovedPage:
     )
 
 
-def pack_rows(pages: list[MovedPage]) -> bytes:
-    """The rows of some pages, as a checkpoint has them."""
-    rows = np.zeros(sum(len(page.sequence) for page in pages), ROW)
-    at = 0
-    for page in pages:
-        end = at + len(page.sequence)
-        for name, column in zip(ROW.names or (), page, strict=True):
-            rows[name][at:end] = column
-        at = end
+def pack_rows(captured: MovedCapture) -> bytes:
+    """The rows, as a checkpoint has them."""
+    page = captured.join()
+    rows = np.empty(len(page.sequence), ROW)
+    for name, column in zip(ROW.names or (), page, strict=True):
+        rows[name] = column
     return rows.tobytes()
 
 

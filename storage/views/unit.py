@@ -178,18 +178,16 @@ def search_keys(
 ) -> NDArray[np.int64]:
     """int64[n]: of each of n keys, how many of some keys, which ascend, are below it.
 
-    All n are searched together, a step of the bisection for all at a time.
+    Few have one due time, as a rule: among these all n take each step of a bisection together.
     """
-    low = np.zeros(len(due_ms), np.int64)
-    high = np.full(len(due_ms), len(units_due_ms), np.int64)
+    low = np.searchsorted(units_due_ms, due_ms, "left")
+    high = np.searchsorted(units_due_ms, due_ms, "right")
     while True:
         going = np.flatnonzero(low < high)
         if not len(going):
             return low
         middle = (low[going] + high[going]) >> 1
-        due, requested = units_due_ms[middle], due_ms[going]
-        below = due < requested
-        below |= (due == requested) & (units_sequence[middle] < sequences[going])
+        below = units_sequence[middle] < sequences[going]
         low[going[below]] = middle[below] + 1
         high[going[~below]] = middle[~below]
 

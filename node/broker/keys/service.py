@@ -33,10 +33,10 @@ I64: TypeAlias = NDArray[np.int64]
 KEYS_AT_ONCE: Final = 32
 """Looked up in one slice, at least: each may cost some reads of the disk."""
 _KEYS_MOST: Final = 1_024
-_SLICE_S_MIN: Final = 0.001
-_SLICE_S_MAX: Final = 0.004
+_SLICE_S_MIN: Final = 0.003
+_SLICE_S_MAX: Final = 0.006
 """While slices are shorter than the first, the next has twice as many keys; above the second half
-as many."""
+as many. What a look at each run costs by itself is much of a short slice."""
 IDS_AT_ONCE: Final = 4_096
 _IN_FLIGHT_MAX: Final = 4
 

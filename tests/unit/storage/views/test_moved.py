@@ -39,12 +39,19 @@ def digest(moved: Moved, key: Key) -> bytes:
     return hasher.digest()
 
 
-@given(steps=st.lists(_rows, max_size=6), key=st.tuples(st.integers(49, 91), st.integers(0, 99)))
-def test_moved_is_a_dict_that_forgets_what_is_past(steps: list[Rows], key: tuple[int, int]) -> None:
-    moved, model, cursor = Moved(), dict[int, tuple[int, int]](), Key(*key)
+@given(
+    steps=st.lists(_rows, max_size=6),
+    key=st.tuples(st.integers(49, 91), st.integers(0, 99)),
+    recent_max=st.integers(0, 40),
+)
+def test_moved_is_a_dict_that_forgets_what_is_past(
+    steps: list[Rows], key: tuple[int, int], recent_max: int
+) -> None:
+    moved, model, cursor = Moved(recent_max=recent_max), dict[int, tuple[int, int]](), Key(*key)
     for rows in steps:
         put(moved, rows)
         model |= rows
+        assert found(moved, sorted(model)) == model
     requested = [*sorted(model, reverse=True), 777, 1 << 40]
     assert found(moved, requested) == model
     assert moved.count == len(model)
@@ -59,9 +66,16 @@ def test_moved_is_a_dict_that_forgets_what_is_past(steps: list[Rows], key: tuple
     assert found(Moved(pack_rows(moved.capture())), requested) == left
 
 
-@given(rows=_rows, low=_sequences, more=st.integers(0, 300) | st.just(1 << 17))
-def test_has_between_is_what_a_look_at_each_row_says(rows: Rows, low: int, more: int) -> None:
-    moved = Moved()
+@given(
+    rows=_rows,
+    low=_sequences,
+    more=st.integers(0, 300) | st.just(1 << 17),
+    recent_max=st.integers(0, 40),
+)
+def test_has_between_is_what_a_look_at_each_row_says(
+    rows: Rows, low: int, more: int, recent_max: int
+) -> None:
+    moved = Moved(recent_max=recent_max)
     put(moved, rows)
     assert moved.has_between(low, low + more) == any(low <= one <= low + more for one in rows)
 

@@ -186,6 +186,16 @@ def test_decisions_are_numbered_without_gaps_and_have_their_parts() -> None:
         assert headings[:3] == ["Question", "Decision", "Why"], page
 
 
+def test_decisions_are_all_listed_by_their_titles() -> None:
+    listed = re.findall(
+        r"^- \[(\d{4})\]\((\S+)\) (.+)$", tree.text("docs/DECISIONS.md"), re.MULTILINE
+    )
+    pages = [page for page in PAGES if page.startswith("docs/decisions/")]
+    titles = [tree.text(page).split("\n")[0].removeprefix("# ") for page in pages]
+    found = sorted((f"docs/{page}", f"{number} {title}") for number, page, title in listed)
+    assert found == list(zip(pages, titles, strict=True))
+
+
 def test_links_to_decisions_say_their_numbers() -> None:
     numbered = re.compile(r"\[(\d{4})\]\([^)\s]*?(\d{4})-[^)\s]*\.md")
     found = [(page, *pair) for page in PAGES for pair in numbered.findall(tree.text(page))]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chaos.checker import Bounds, Violation, check
-from chaos.cluster import Cluster, NotWell
+from chaos.cluster import Cluster, NotWell, ShardStatus
 from chaos.copies import Copy, check_copies, check_counts, check_masterships
 from chaos.history import History
 from chaos.node_process import NodeProcess
@@ -34,16 +34,10 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
     Where the nodes do not come to rest, they are not compared; what clients were promised is held
     against what the newest master has applied.
     """
-    violations: list[Violation] = []
-    try:
-        await cluster.quiet()
-    except NotWell as error:
-        violations.append(Violation("not quiet", str(error)))
-    newest = (await cluster.master()).node_id
-    statuses = await cluster.statuses()
+    rest = await end(cluster)
+    violations, statuses, is_quiet = list(rest.violations), rest.statuses, not rest.violations
+    newest, until = rest.newest, rest.statuses[rest.newest].applied_offset
     masterships = cluster.masterships()
-    await cluster.kill_all()
-    until = statuses[newest].applied_offset
     logs = {name: LogFiles(node.data) for name, node in cluster.nodes.items()}
     copies = []
     for name, digest in (await _digests(list(cluster.nodes.values()), until)).items():
@@ -56,7 +50,6 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
         for name in cluster.others
     ]
     violations += [*_broken(cluster), *check_masterships([*copies, *gone], history, bounds)]
-    is_quiet = not any(one.name == "not quiet" for one in violations)
     if is_quiet:
         violations += check_copies(copies, until)
     try:
@@ -69,6 +62,40 @@ async def examine(cluster: Cluster, history: History, bounds: Bounds) -> Finding
         violations += check_counts(copies, expected) if is_quiet else []
         violations += check(history, stored, bounds)
     return Findings(violations, [*cluster.deaths, *_complaints(cluster)])
+
+
+@dataclass(frozen=True)
+class Rest:
+    """How a cluster stood when its processes were ended."""
+
+    statuses: dict[str, ShardStatus]
+    """Of all members; where they did not come to rest, of those that answered."""
+    newest: str
+    """Whose log is the longest, as far as anyone knows."""
+    violations: tuple[Violation, ...] = ()
+    """Empty: all were of one state, and that is the state of `statuses`."""
+
+
+async def end(cluster: Cluster) -> Rest:
+    """Wait until all nodes are of one state, and end them.
+
+    What they said when they were is what counts: where the load was cut off, messages go on to fall
+    due, and nodes that are asked one after the other, later, say different things.
+
+    Raises:
+        NotWell: none of them answers.
+    """
+    violations: tuple[Violation, ...] = ()
+    try:
+        statuses = await cluster.quiet()
+    except NotWell as error:
+        violations = (Violation("not quiet", str(error)),)
+        statuses = await cluster.statuses()
+    await cluster.kill_all()
+    if not statuses:
+        raise NotWell(f"no node answers: {violations}")
+    newest = max(statuses, key=lambda name: (statuses[name].epoch, statuses[name].applied_offset))
+    return Rest(statuses, newest, violations)
 
 
 async def _digests(nodes: list[NodeProcess], until: int) -> dict[str, dict[str, Any]]:

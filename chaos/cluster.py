@@ -395,19 +395,18 @@ class Cluster:
         except TimeoutError:
             raise NotWell(f"not all nodes know feature level {level}") from None
 
-    async def quiet(self) -> int:
-        """Wait until all nodes have applied the same log to its end; that offset.
+    async def quiet(self) -> dict[str, ShardStatus]:
+        """Wait until all nodes have applied the same log to its end; what they said then.
 
         Raises:
             NotWell: that takes too long.
         """
-        statuses = await self._until(
+        return await self._until(
             lambda statuses: (
                 len({(one.log_end_offset, one.applied_offset) for one in statuses.values()}) == 1
                 and all(one.log_end_offset == one.applied_offset for one in statuses.values())
             )
         )
-        return next(iter(statuses.values())).applied_offset
 
     async def _until(
         self, is_so: Callable[[dict[str, ShardStatus]], bool]

@@ -20,7 +20,7 @@ _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
 _LENGTHS: Final = 193
 _OTHERS: Final = frozenset(
     {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
-    | {"changes", "occurrences", "life", "skip", "rank", "sweeps"}
+    | {"changes", "occurrences", "life", "skip", "rank", "sweeps", "cut off"}
 )
 
 Verb: TypeAlias = Literal["ack", "nack"]
@@ -84,7 +84,8 @@ class Sweep(NamedTuple):
     """The instant that was asked for."""
     requested_ms: float
     """For the first time."""
-    answered_ms: float
+    answered_ms: float | None
+    """None: nobody knows, its actor was ended before there was an answer."""
 
 
 class Unique(NamedTuple):
@@ -144,7 +145,8 @@ class GrantChange(NamedTuple):
 
     is_allowed: bool
     requested_ms: float
-    answered_ms: float
+    answered_ms: float | None
+    """None: nobody knows, its actor was ended before there was an answer."""
 
 
 class Change(NamedTuple):
@@ -155,7 +157,8 @@ class Change(NamedTuple):
     """put, pause, resume or delete."""
     requested_ms: float
     """For the first time."""
-    answered_ms: float
+    answered_ms: float | None
+    """None: nobody knows, its actor was ended before there was an answer."""
 
 
 class Occurrence(NamedTuple):
@@ -189,7 +192,7 @@ class History:
     cancels: list[Cancel] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     sweeps: list[Sweep] = field(default_factory=list)
-    """Those that were told to be done."""
+    """Also those that nobody was told to be done."""
     uniques: list[Unique] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
@@ -221,6 +224,8 @@ class History:
     occurrences: list[Occurrence] = field(default_factory=list)
     every_ms: int = 1_000
     """The interval of all recurrences."""
+    is_cut_off: bool = False
+    """The load was ended while it published: what has not come yet may have been on its way."""
     _last_serial: int = 0
 
     def next_serial(self) -> int:
@@ -260,6 +265,7 @@ class History:
         yield from (["occurrences", *one] for one in self.occurrences)
         yield from (["deal", *serials] for serials in self.deals)
         yield from (["contradiction", text] for text in self.contradictions)
+        yield from [["cut off"]] * self.is_cut_off
 
     def _add(self, kind: str, rest: list[Any]) -> None:
         if kind == "guest_calls":
@@ -284,6 +290,8 @@ class History:
         elif kind == "occurrences":
             name, index, message_id, due_ms = rest
             self.occurrences.append(Occurrence(name, index, MessageId(*message_id), due_ms))
+        elif kind == "cut off":
+            self.is_cut_off = True
         else:
             self.contradictions += rest
 

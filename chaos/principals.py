@@ -11,8 +11,8 @@ import asyncio
 import secrets
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -123,17 +123,22 @@ class GuestGrant:
 
     async def give(self) -> None:
         """Until somebody says that it is given."""
-        requested_ms = self._clock.wall_ms()
-        await _until_done(partial(self._admin.grant, GUEST, ["publish"], "topic", self._topic))
-        self._note(requested_ms, is_allowed=True)
+        with self._noted(is_allowed=True):
+            await _until_done(partial(self._admin.grant, GUEST, ["publish"], "topic", self._topic))
 
     async def take(self) -> None:
         """Until somebody says that it is gone."""
-        requested_ms = self._clock.wall_ms()
-        with suppress(errors.NotFound):  # it went with a call whose answer was lost
+        # Not found: it went with a call whose answer was lost.
+        with self._noted(is_allowed=False), suppress(errors.NotFound):
             await _until_done(partial(self._admin.revoke, GUEST, "topic", self._topic))
-        self._note(requested_ms, is_allowed=False)
 
-    def _note(self, requested_ms: float, *, is_allowed: bool) -> None:
-        change = GrantChange(is_allowed, requested_ms, self._clock.wall_ms())
-        self._history.grant_changes.append(change)
+    @contextmanager
+    def _noted(self, *, is_allowed: bool) -> Iterator[None]:
+        requested_ms = self._clock.wall_ms()
+        answered_ms: float | None = None
+        try:
+            yield
+            answered_ms = self._clock.wall_ms()
+        finally:
+            change = GrantChange(is_allowed, requested_ms, answered_ms)
+            self._history.grant_changes.append(change)

@@ -260,6 +260,7 @@ async def _play_on(
             hung, others = group.split((TimeoutError, NotWell))
             if others is not None or hung is None:
                 raise
+            load.history.is_cut_off = not load.is_stopping
             why = "".join(traceback.format_exception(hung.exceptions[0])[-3:])
             left = f"{load.open_count} messages are still waited for: {why}"
             result.violations.append(Violation("not served", left))

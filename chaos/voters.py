@@ -146,13 +146,17 @@ async def _change(
         return 0
 
     asking = [asyncio.create_task(ask(node)) for node in requested]
-    if victim is not None:
-        await stage.pass_ms(stage.chooser.random() * _KILL_WITHIN_MS)
-        async with killed([victim]):
-            pass
-        stage.note("kill -9, whole, while members change", [victim], begun_ms)
-    async with asyncio.timeout(cluster.hang_s):
-        done_count = sum(await asyncio.gather(*asking))
+    try:
+        if victim is not None:
+            await stage.pass_ms(stage.chooser.random() * _KILL_WITHIN_MS)
+            async with killed([victim]):
+                pass
+            stage.note("kill -9, whole, while members change", [victim], begun_ms)
+        async with asyncio.timeout(cluster.hang_s):
+            done_count = sum(await asyncio.gather(*asking))
+    finally:
+        for one in asking:  # nobody asks for anything once the round is over
+            one.cancel()
     if done_count > 1:
         raise NotWell("two administrators were told that they have changed the members")
     stage.note(f"members change: {sorted(control)} for {leaving}", kept, begun_ms)

@@ -46,7 +46,7 @@ class Clockmaker:
             }
             await self._change(name, chooser.choice(verbs[self._states[name]]))
             await load.pass_ms(_PAUSE_MS * chooser.random() * 2)
-        stop_ms = load.history.changes[-1].answered_ms
+        stop_ms = load.clock.wall_ms()
         await load.wait_for(lambda: self._have_come(stop_ms))
         for name, state in self._states.items():
             if state != "gone":
@@ -66,11 +66,15 @@ class Clockmaker:
             "delete": partial(admin.delete_recurrence, TOPIC, name),
         }
         requested_ms = clock.wall_ms()
-        with suppress(errors.UnknownRecurrence):  # a delete whose first answer was lost
-            await until_answered(calls[verb])
+        answered_ms: float | None = None
+        try:
+            with suppress(errors.UnknownRecurrence):  # a delete whose first answer was lost
+                await until_answered(calls[verb])
+            answered_ms = clock.wall_ms()
+        finally:
+            change = Change(name, verb, requested_ms, answered_ms)
+            self._load.history.changes.append(change)
         self._states[name] = {"pause": "paused", "delete": "gone"}.get(verb, "running")
-        change = Change(name, verb, requested_ms, clock.wall_ms())
-        self._load.history.changes.append(change)
 
 
 async def watch(load: "Workload", consumer: AsyncConsumer) -> None:

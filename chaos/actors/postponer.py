@@ -72,10 +72,13 @@ class Postponer:
         move = partial(
             self._admin.reschedule_pending, TOPIC, wanted, due_ms=due_ms, key_prefix=key_prefix
         )
-        with load.asking():
-            await until_answered(move)
-        sweep = Sweep(tuple(serials), due_ms, requested_ms, load.clock.wall_ms())
-        load.history.sweeps.append(sweep)
+        answered_ms: float | None = None
+        try:
+            with load.asking():
+                await until_answered(move)
+            answered_ms = load.clock.wall_ms()
+        finally:
+            load.history.sweeps.append(Sweep(tuple(serials), due_ms, requested_ms, answered_ms))
         load.note()
 
 
@@ -88,6 +91,8 @@ def left_behind(history: History, moved: dict[int, int]) -> list[tuple[str, str]
     """
     found = []
     for sweep in history.sweeps:
+        if sweep.answered_ms is None:
+            continue
         for serial in sweep.serials:
             sequence = history.accepted[serial].message_id.sequence
             # Later where it was past: then it is "at once".

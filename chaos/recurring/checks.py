@@ -21,7 +21,8 @@ def recurring(
     yield from _twice(history, stored)
     yield from _left_out(history, stored)
     yield from _unwanted(history, stored, clock_ms, lead_ms)
-    yield from _not_seen(history, stored)
+    if not history.is_cut_off:
+        yield from _not_seen(history, stored)
 
 
 def _twice(history: History, stored: Stored) -> Iterator[tuple[str, str]]:
@@ -69,7 +70,7 @@ def _unwanted(
             if sequence not in stored.cancelled
         ]
         for at, one in enumerate(every):
-            if one.verb not in {"pause", "delete"}:
+            if one.verb not in {"pause", "delete"} or one.answered_ms is None:
                 continue
             end_ms = every[at + 1].requested_ms if at + 1 < len(every) else float(1 << 62)
             for due_ms in due:

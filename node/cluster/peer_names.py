@@ -18,13 +18,6 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 _CERTIFICATES_MAX: Final = 1_024
 _PEM: Final = "x509_pem_cert"
-_MAKERS: Final[dict[tuple[bool, bool], Callable[..., Any]]] = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
-"""Whether requests and answers are streams -> what makes the handler."""
 
 
 class NameCheck(grpc.aio.ServerInterceptor):
@@ -43,34 +36,33 @@ class NameCheck(grpc.aio.ServerInterceptor):
         handler: Any = await continuation(handler_call_details)
         if handler is None:
             return None
+        # On the wire all kinds of calls are the same; of a stream gRPC reads nothing unasked.
+        made: Handler = grpc.stream_stream_rpc_method_handler(
+            self._checked(handler), handler.request_deserializer, handler.response_serializer
+        )
+        return made
+
+    def _checked(self, handler: Any) -> Any:
         serve = (
             handler.unary_unary
             or handler.unary_stream
             or handler.stream_unary
             or handler.stream_stream
         )
-        make = _MAKERS[handler.request_streaming, handler.response_streaming]
-        made: Handler = make(
-            self._checked(serve), handler.request_deserializer, handler.response_serializer
-        )
-        return made
 
-    def _checked(self, serve: Any) -> Any:
-        check = self._check
-        if inspect.isasyncgenfunction(serve):
+        async def serve_named(requests: Any, context: Any) -> None:
+            await self._check(context)
+            asked = requests if handler.request_streaming else await _only(requests, context)
+            answered = serve(asked, context)
+            if inspect.isasyncgen(answered):
+                async for one in answered:
+                    await context.write(one)
+                return
+            answer = await answered
+            if not handler.response_streaming:  # else it has written its answers itself
+                await context.write(answer)
 
-            async def serve_each(request: Any, context: Any) -> Any:
-                await check(context)
-                async for one in serve(request, context):
-                    yield one
-
-            return serve_each
-
-        async def serve_whole(request: Any, context: Any) -> Any:
-            await check(context)
-            return await serve(request, context)
-
-        return serve_whole
+        return serve_named
 
     async def _check(self, context: Any) -> None:
         found = context.auth_context().get(_PEM, ())
@@ -78,6 +70,13 @@ class NameCheck(grpc.aio.ServerInterceptor):
             await context.abort(
                 grpc.StatusCode.UNAUTHENTICATED, "the certificate names no node of this cluster"
             )
+
+
+async def _only(requests: Any, context: Any) -> Any:
+    """The request of a call that has one."""
+    async for request in requests:
+        return request
+    return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a request")
 
 
 @lru_cache(_CERTIFICATES_MAX)

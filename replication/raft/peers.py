@@ -2,8 +2,8 @@
 
 On the event loop. The node with the larger id dials; a new connection of a peer replaces the old
 one. Whoever is not a peer, cannot prove it, announces a frame beyond the cap, or sends anything
-that the codec does not know, is cut off and counted. A peer that is silent for `silence_s` is cut
-off too; reports, ten a second, keep every sound connection busy.
+that the codec does not know, is cut off and counted, and the log says so now and then. A peer that
+is silent for `silence_s` is cut off too; reports, ten a second, keep every sound connection busy.
 
 Both sides say of which generation of voters they are. Where these differ, the one that is behind is
 told how the later one begins, and nothing else. One that is behind may have left: nobody dials it
@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext
@@ -35,6 +36,7 @@ from replication.raft.handshake import (
     Identity,
     Session,
 )
+from replication.raft.refusals import Refusals
 from replication.raft.security import Security, split_address
 from replication.strangers import Listener, Places, open_streams
 
@@ -99,7 +101,6 @@ class PeerNetwork:
     """See the top of this file. On one event loop; `send_threadsafe` from any thread.
 
     Attributes:
-        refused: reason -> how many connections were cut off for it.
         named_ids: who else than the peers may tell of a later generation.
     """
 
@@ -127,7 +128,7 @@ class PeerNetwork:
             retry_s: between attempts to connect; less after a connection that has stood as long.
             silence_s: after that a connection is given up; also for connecting.
         """
-        self.refused: Counter[str] = Counter()
+        self._refusals = Refusals(lambda: asyncio.get_running_loop().time())
         self._identity = identity
         self._peers = dict(peers)
         self._security = security
@@ -196,6 +197,11 @@ class PeerNetwork:
         for listening in self._listening:
             listening.close()
         await self._listener.close()
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Reason -> how many connections were cut off for it."""
+        return self._refusals.counts
 
     # --- sending
 
@@ -268,7 +274,7 @@ class PeerNetwork:
         await self._serve(partial(open_streams, connection, self._security.server_tls), None)
 
     def _on_removed(self) -> None:
-        self.refused["too many strangers"] += 1
+        self._refusals.note("too many strangers")
 
     async def _serve(
         self,
@@ -279,6 +285,7 @@ class PeerNetwork:
     ) -> None:
         """One connection from its beginning to its end; raises nothing."""
         writer: asyncio.StreamWriter | None = None
+        session: Session | None = None
         try:
             with nullcontext() if dialled else self._strangers.one():
                 async with asyncio.timeout(self._silence_s):
@@ -293,9 +300,13 @@ class PeerNetwork:
             elif not session.is_inquiry and await self._is_admitted(session, writer):
                 await self._receive(reader, _Connection(session, writer))
         except (errors.PeerRefused, errors.InvalidBatch) as error:
-            self.refused[error.message] += 1
-            _log.warning("raft_connection_cut", extra={"error": error.message})
-        except (OSError, EOFError, TimeoutError):
+            self._refusals.note(error.message)
+        except ssl.SSLError as error:
+            self._refusals.note(f"TLS: {error.reason}")
+        except TimeoutError:
+            if session is None and dialled is None:
+                self._refusals.note("no proof in time")
+        except (OSError, EOFError):
             pass  # it is over; dialled again
         finally:
             if writer is not None:

@@ -291,6 +291,33 @@ async def test_certificate_must_name_a_node_of_the_cluster() -> None:
     await server.stop()
 
 
+@pytest.mark.parametrize("method", [REPLICATE, FETCH_MESSAGES])
+async def test_who_is_no_node_is_refused_before_his_request_is_read(method: str) -> None:
+    authority = trustme.CA()
+    server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids=["n1", "n2"])
+    address = f"localhost:{await server.start(handlers())}"
+    his = certified(authority, "client")
+    credentials = grpc.ssl_channel_credentials(his.authority, his.key, his.certificate)
+    async with grpc.aio.secure_channel(address, credentials) as channel:
+        call: Any = channel.stream_unary(method)()  # whose request never comes
+        assert await within(call.code()) is grpc.StatusCode.UNAUTHENTICATED
+    await server.stop()
+
+
+async def test_call_of_a_node_without_its_request_is_refused() -> None:
+    authority = trustme.CA()
+    server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids=["n1"])
+    dialer = Dialer(
+        certified(authority, "n1"), {"n1": f"localhost:{await server.start(handlers())}"}
+    )
+    channel: Any = dialer.channel("n1")  # type: ignore[arg-type]
+    call = channel.stream_stream(FETCH_MESSAGES)()
+    await call.done_writing()
+    assert await within(call.code()) is grpc.StatusCode.INVALID_ARGUMENT
+    await dialer.close()
+    await server.stop()
+
+
 async def test_certificates_of_members_count_from_when_they_come_until_they_leave() -> None:
     authority, node_ids = trustme.CA(), {"n1": "", "n2": ""}
     server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids=node_ids)

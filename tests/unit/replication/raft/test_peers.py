@@ -17,6 +17,7 @@ from replication.raft.codec import FRAME_BYTES_MAX, encode
 from replication.raft.frames import pack_frame
 from replication.raft.handshake import Handshake, Identity, Seal, Session
 from replication.raft.peers import STRANGER_COUNT_MAX, PeerNetwork
+from replication.raft.refusals import REASONS_MAX
 from replication.raft.security import Security, with_certificates, with_secret
 from tests.support.addresses import free_address
 from tests.support.eventually import until
@@ -328,5 +329,37 @@ async def test_stranger_is_cut_off_when_he_takes_his_time_for_tls(tmp_path: Path
     host, port = both.addresses["n1"].split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     assert await reader.read() == b""
+    assert both.one.refused == {"no proof in time": 1}
     writer.transport.abort()
+    await both.one.close()
+
+
+async def test_stranger_is_counted_when_he_has_no_certificate(tmp_path: Path) -> None:
+    both = Pair(Certificates(tmp_path).given_to, 30.0, frozenset())
+    await both.one.start(both.addresses["n1"])
+    host, port = both.addresses["n1"].split(":")
+    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    bare.check_hostname = False
+    bare.verify_mode = ssl.CERT_NONE
+    _, certified = await asyncio.open_connection(host, int(port), ssl=bare)
+    _, clear = await asyncio.open_connection(host, int(port))
+    clear.write(b"GET / HTTP/1.1\r\n\r\n")
+    await until(lambda: both.one.refused.total() == 2)
+    assert {reason[:4] for reason in both.one.refused} == {"TLS:"}
+    for writer in (certified, clear):
+        writer.transport.abort()
+    await both.one.close()
+
+
+async def test_reasons_are_few_whatever_lengths_strangers_announce() -> None:
+    both = Pair(secret_only, 30.0, frozenset())
+    await both.one.start(both.addresses["n1"])
+    lengths = range(1 << 20, (1 << 20) + 3 * REASONS_MAX)
+    writers = [
+        await crowd(both.addresses["n1"], 1, length.to_bytes(4, "little")) for length in lengths
+    ]
+    await until(lambda: both.one.refused.total() == len(lengths))
+    assert len(both.one.refused) == REASONS_MAX + 1
+    for (writer,) in writers:
+        writer.transport.abort()
     await both.one.close()

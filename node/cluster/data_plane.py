@@ -33,12 +33,15 @@ from hourwheel.types import NodeId
 from node.cluster.peer_names import NameCheck
 from node.cluster.peer_trust import Trust, Trusted
 from node.config.checks import split_address
+from node.telemetry import logs
+from replication.refusals import Refusals
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 REPLICATE: Final = f"/{SERVICE.full_name}/Replicate"
 FETCH_SNAPSHOT: Final = f"/{SERVICE.full_name}/FetchSnapshot"
 FETCH_MESSAGES: Final = f"/{SERVICE.full_name}/FetchMessages"
 FETCH_LOG: Final = f"/{SERVICE.full_name}/FetchLog"
+_WRONG_SECRET: Final = "the cluster's secret is wrong"  # noqa: S105 - says so
 _PROOF: Final = "hourwheel-cluster-secret"
 """Key of the call's metadata."""
 CONNECTION_COUNT_MAX: Final = 128
@@ -78,6 +81,7 @@ partition TCP retries as late as the partition was long: without pings a followe
 as long once more."""
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+_log = logs.get(__name__)
 
 
 def check_loopback(key: str, address: str) -> None:
@@ -269,8 +273,8 @@ class _Added(grpc.GenericRpcHandler):
 
 
 class _SecretCheck(grpc.aio.ServerInterceptor):
-    def __init__(self, secret: str) -> None:
-        self._secret = secret
+    def __init__(self, secret: str, note: Callable[[str, str], None]) -> None:
+        self._secret, self._note = secret, note
 
     async def intercept_service(
         self,
@@ -281,11 +285,15 @@ class _SecretCheck(grpc.aio.ServerInterceptor):
         if isinstance(given, str) and hmac.compare_digest(given.encode(), self._secret.encode()):
             return await continuation(handler_call_details)
         # On the wire all kinds of calls are the same; of a stream gRPC reads nothing unasked.
-        return grpc.stream_stream_rpc_method_handler(_refuse)
+        return grpc.stream_stream_rpc_method_handler(self._refuse)
+
+    async def _refuse(self, _: Any, context: Any) -> None:
+        self._note(_WRONG_SECRET, context.peer())
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, _WRONG_SECRET)
 
 
-async def _refuse(_: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the cluster's secret is wrong")
+def _say_refused(reason: str, peer: str, unlogged: int) -> None:
+    _log.warning("peer_call_refused", reason=reason, peer=peer, unlogged=unlogged)
 
 
 def _server_credentials(trusted: Trusted) -> grpc.ServerCredentials:
@@ -336,12 +344,13 @@ class DataServer:
         """
         self._trust, self._listen = trust, listen
         self._added = _Added()
+        refusals = Refusals(lambda: asyncio.get_running_loop().time(), _say_refused)
         checks: list[grpc.aio.ServerInterceptor] = []
         secret = trust.now.secret
         if secret:
-            checks.append(_SecretCheck(secret))
+            checks.append(_SecretCheck(secret, refusals.note))
         elif trust.now.is_tls and node_ids is not None:
-            checks.append(NameCheck(node_ids))
+            checks.append(NameCheck(node_ids, refusals.note))
         options = [
             *_SERVER_OPTIONS,
             *(_SECRET_OPTIONS if secret else ()),

@@ -18,14 +18,18 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 _CERTIFICATES_MAX: Final = 1_024
 _PEM: Final = "x509_pem_cert"
+_NO_NODE: Final = "the certificate names no node of this cluster"
 
 
 class NameCheck(grpc.aio.ServerInterceptor):
     """See the top of this file."""
 
-    def __init__(self, node_ids: Container[str]) -> None:
-        """`node_ids`: those of the cluster. Each call asks anew: members come and leave."""
-        self._node_ids = node_ids
+    def __init__(self, node_ids: Container[str], note: Callable[[str, str], None]) -> None:
+        """`node_ids`: those of the cluster. Each call asks anew: members come and leave.
+
+        `note` is told why a call is refused, and where it came from.
+        """
+        self._node_ids, self._note = node_ids, note
 
     async def intercept_service(
         self,
@@ -67,9 +71,8 @@ class NameCheck(grpc.aio.ServerInterceptor):
     async def _check(self, context: Any) -> None:
         found = context.auth_context().get(_PEM, ())
         if not found or not any(name in self._node_ids for name in names_of(found[0])):
-            await context.abort(
-                grpc.StatusCode.UNAUTHENTICATED, "the certificate names no node of this cluster"
-            )
+            self._note(_NO_NODE, context.peer())
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, _NO_NODE)
 
 
 async def _only(requests: Any, context: Any) -> Any:

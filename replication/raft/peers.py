@@ -36,8 +36,8 @@ from replication.raft.handshake import (
     Identity,
     Session,
 )
-from replication.raft.refusals import Refusals
 from replication.raft.security import Security, split_address
+from replication.refusals import Refusals
 from replication.strangers import Listener, Places, open_streams
 
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -56,6 +56,11 @@ _log = logging.getLogger(__name__)
 
 def _on_bug(error: BaseException) -> None:
     _log.error("raft_peer_handler_failed", exc_info=error)
+
+
+def _say_cut(reason: str, peer: str, unlogged: int) -> None:
+    fields = {"error": reason, "peer": peer, "unlogged": unlogged}
+    _log.warning("raft_connection_cut", extra=fields)
 
 
 class PeerHandler(Protocol):
@@ -128,7 +133,7 @@ class PeerNetwork:
             retry_s: between attempts to connect; less after a connection that has stood as long.
             silence_s: after that a connection is given up; also for connecting.
         """
-        self._refusals = Refusals(lambda: asyncio.get_running_loop().time())
+        self._refusals = Refusals(lambda: asyncio.get_running_loop().time(), _say_cut)
         self._identity = identity
         self._peers = dict(peers)
         self._security = security
@@ -253,7 +258,7 @@ class PeerNetwork:
         clock_s = asyncio.get_running_loop().time
         while True:
             begun_s = clock_s()
-            await self._serve(partial(self._dial, host, port), peer_id)
+            await self._serve(partial(self._dial, host, port), peer_id, address)
             # After one that stood, the next is needed soon: others count this node as dead.
             has_stood = clock_s() - begun_s > self._retry_s
             await asyncio.sleep(self._retry_s * (_SOON_SHARE if has_stood else 1))
@@ -265,13 +270,18 @@ class PeerNetwork:
             await asyncio.sleep(self._silence_s)
             if peer_id not in self._connections:
                 dial = partial(self._dial, host, port)
-                await self._serve(dial, peer_id, is_inquiry=True)
+                await self._serve(dial, peer_id, address, is_inquiry=True)
 
     async def _dial(self, host: str, port: int) -> Streams:
         return await asyncio.open_connection(host, port, ssl=self._security.client_tls)
 
     async def _serve_accepted(self, connection: socket.socket) -> None:
-        await self._serve(partial(open_streams, connection, self._security.server_tls), None)
+        try:
+            host, port = connection.getpeername()[:2]
+        except OSError:  # it is gone again
+            return
+        open_ = partial(open_streams, connection, self._security.server_tls)
+        await self._serve(open_, None, f"{host}:{port}")
 
     def _on_removed(self) -> None:
         self._refusals.note("too many strangers")
@@ -280,12 +290,14 @@ class PeerNetwork:
         self,
         open_: Callable[[], Coroutine[Any, Any, Streams]],
         dialled: NodeId | None,
+        peer: str,
         *,
         is_inquiry: bool = False,
     ) -> None:
         """One connection from its beginning to its end; raises nothing."""
         writer: asyncio.StreamWriter | None = None
         session: Session | None = None
+        note = partial(self._refusals.note, peer=peer)
         try:
             with nullcontext() if dialled else self._strangers.one():
                 async with asyncio.timeout(self._silence_s):
@@ -300,12 +312,12 @@ class PeerNetwork:
             elif not session.is_inquiry and await self._is_admitted(session, writer):
                 await self._receive(reader, _Connection(session, writer))
         except (errors.PeerRefused, errors.InvalidBatch) as error:
-            self._refusals.note(error.message)
+            note(error.message)
         except ssl.SSLError as error:
-            self._refusals.note(f"TLS: {error.reason}")
+            note(f"TLS: {error.reason}")
         except TimeoutError:
             if session is None and dialled is None:
-                self._refusals.note("no proof in time")
+                note("no proof in time")
         except (OSError, EOFError):
             pass  # it is over; dialled again
         finally:

@@ -17,8 +17,8 @@ from replication.raft.codec import FRAME_BYTES_MAX, encode
 from replication.raft.frames import pack_frame
 from replication.raft.handshake import Handshake, Identity, Seal, Session
 from replication.raft.peers import STRANGER_COUNT_MAX, PeerNetwork
-from replication.raft.refusals import REASONS_MAX
 from replication.raft.security import Security, with_certificates, with_secret
+from replication.refusals import REASONS_MAX
 from tests.support.addresses import free_address
 from tests.support.eventually import until
 

@@ -1,11 +1,10 @@
-"""Why connections between control processes were cut off: counted by reason, and told in the log.
+"""Why other nodes, or who says to be one, were refused: counted by reason, and told now and then.
 
 Whoever is refused chooses how often, and part of what for: a length, a version, a name. So the
-reasons that are told apart are few, and so are the lines: behind the first ones of a window they
-are counted, and the next line says how many there were.
+reasons that are told apart are few, and so are the lines of the log: behind the first ones of a
+window refusals are counted, and the next line says how many there were.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -16,22 +15,29 @@ OTHER: Final = "other reasons"
 LINES_MAX: Final = 10
 WINDOW_S: Final = 10.0
 _REASON_CHARS: Final = 200
-_log = logging.getLogger(__name__)
 
 
 class Refusals:
     """See the top of this file. On one event loop."""
 
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        """Nobody was refused yet. `monotonic_s`: now, in seconds of a clock that never jumps."""
+    def __init__(
+        self, monotonic_s: Callable[[], float], say: Callable[[str, str, int], None]
+    ) -> None:
+        """Nobody was refused yet.
+
+        Args:
+            monotonic_s: now, in seconds of a clock that never jumps.
+            say: writes a line: why, who (its address, where that is known), and how many refusals
+                before it have none.
+        """
         self.counts: Counter[str] = Counter()
-        """Reason -> how many connections were cut off for it."""
-        self._monotonic_s = monotonic_s
+        """Reason -> how often."""
+        self._monotonic_s, self._say = monotonic_s, say
         self._window_ends_s = float("-inf")
         self._lines = self._unlogged = 0
 
-    def note(self, reason: str) -> None:
-        """A connection was cut off."""
+    def note(self, reason: str, peer: str = "") -> None:
+        """Somebody was refused."""
         shown = reason[:_REASON_CHARS]
         is_known = shown in self.counts or len(self.counts) < REASONS_MAX
         self.counts[shown if is_known else OTHER] += 1
@@ -43,4 +49,4 @@ class Refusals:
             return
         self._lines += 1
         unlogged, self._unlogged = self._unlogged, 0
-        _log.warning("raft_connection_cut", extra={"error": shown, "unlogged": unlogged})
+        self._say(shown, peer, unlogged)

@@ -104,7 +104,8 @@ async def _take_in_a_moment(stage: Stage, grant: GuestGrant) -> None:
 async def _refused(stage: Stage) -> None:
     """Wait until the guest has heard a few times that it may not."""
     calls = stage.load.history.guest_calls
-    taken_ms = stage.load.history.grant_changes[-1].answered_ms
+    taken = stage.load.history.grant_changes[-1]
+    taken_ms = errors.required(taken.answered_ms, "somebody has said that it is gone")
 
     def is_refused() -> bool:
         late = [call for call in calls if call.requested_ms > taken_ms]

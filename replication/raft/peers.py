@@ -59,8 +59,7 @@ def _on_bug(error: BaseException) -> None:
 
 
 def _say_cut(reason: str, peer: str, unlogged: int) -> None:
-    fields = {"error": reason, "peer": peer, "unlogged": unlogged}
-    _log.warning("raft_connection_cut", extra=fields)
+    _log.warning("raft_connection_cut", extra={"error": reason, "peer": peer, "unlogged": unlogged})
 
 
 class PeerHandler(Protocol):

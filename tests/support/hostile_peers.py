@@ -133,8 +133,12 @@ def come_again(port: Port) -> None:
 
 def claim_to_be_a_peer(port: Port, cluster_id: bytes = bytes(16)) -> None:
     """Of another cluster, or of this one; with versions and names that nobody knows."""
-    known = {"cluster_id": cluster_id, "node_id": "node-2", "peer_node_id": "node-1"}
-    hellos = [
+    known: dict[str, Any] = {
+        "cluster_id": cluster_id,
+        "node_id": "node-2",
+        "peer_node_id": "node-1",
+    }
+    hellos: list[dict[str, Any]] = [
         {**known, "cluster_id": os.urandom(16)},
         {**known, "node_id": "stranger"},
         {**known, "peer_node_id": "x" * 500},
@@ -144,7 +148,7 @@ def claim_to_be_a_peer(port: Port, cluster_id: bytes = bytes(16)) -> None:
     for context in (*port.contexts, port.of_cluster):
         for fields in hellos:
             claim = {"version": PROTOCOL_VERSION, "nonce": os.urandom(NONCE_BYTES), **fields}
-            hello = raft_pb2.PeerHello(**claim).SerializeToString()  # type: ignore[arg-type]
+            hello = raft_pb2.PeerHello(**claim).SerializeToString()
             with port.tried(context) as one:
                 if one is not None:
                     with suppress(OSError):

@@ -595,6 +595,6 @@ class Workload:
         finally:
             at_ms = requested_ms, self.clock.wall_ms()
             for one in messages:
-                told = serial_of(one.body) or 0, one.attempt, verb, is_ok
-                self.history.finishes.append(Finish(group, *told, *at_ms, delay_ms))
+                known = serial_of(one.body) or 0, one.attempt, verb, is_ok
+                self.history.finishes.append(Finish(group, *known, *at_ms, delay_ms))
         self.note()

@@ -56,8 +56,8 @@ class NameCheck(grpc.aio.ServerInterceptor):
 
         async def serve_named(requests: Any, context: Any) -> None:
             await self._check(context)
-            asked = requests if handler.request_streaming else await _only(requests, context)
-            answered = serve(asked, context)
+            request = requests if handler.request_streaming else await _only(requests, context)
+            answered = serve(request, context)
             if inspect.isasyncgen(answered):
                 async for one in answered:
                     await context.write(one)

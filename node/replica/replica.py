@@ -267,7 +267,13 @@ class Replica:
         self._open_epoch(mastership, records)
 
     def _open_epoch(self, mastership: Mastership, records: list[RecordBatch]) -> None:
-        mastership.open_epoch(records, self._now_ms())
+        """A majority's clocks come with the acknowledgements of these, so nobody knows the time.
+
+        This node's own clock may be a year ahead, and the log would be kept for a year longer: so
+        it counts only where no other is, or no record before these says that it is later.
+        """
+        store_ms = 0 if self.identity.is_alone else self.shard.newest_store_ms
+        mastership.open_epoch(records, store_ms or self._now_ms())
         mastership.rules.on_appended(self.shard.log.end_offset)
         self._effects.append(Write())
 

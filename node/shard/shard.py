@@ -165,6 +165,11 @@ class Shard:
         return self._unapplied[0].header.store_ms if self._unapplied else None
 
     @property
+    def newest_store_ms(self) -> int:
+        """The latest store time of all that is in the log; 0 where nothing ever was."""
+        return max(self.views.store_ms, *(one.header.store_ms for one in self._unapplied), 0)
+
+    @property
     def has_appended(self) -> bool:
         """Whether something is appended and not durable yet."""
         return self.log.end_offset > self.log.flushed_end_offset

@@ -17,8 +17,8 @@ from tests.sim.disk import SimulatedDisk
 IDENTITY = Identity(bytes(range(16)), 0)
 NAMES = (NodeId("a"), NodeId("b"), NodeId("c"))
 START_MS = 1_800_000_000_000
-"""By every node's clock, always. Monotonic clocks say 1 ms, unless a test says otherwise: a beat
-that was sent at 0 would look like none."""
+"""By every node's clock, unless a test sets one wrong. Monotonic clocks say 1 ms, unless a test says
+otherwise: a beat that was sent at 0 would look like none."""
 
 
 class ReplicaWorld:
@@ -35,6 +35,7 @@ class ReplicaWorld:
     ) -> None:
         self.name, self.members, self.log = name, members, log or LogConfig()
         self.boot_id = boot_id or f"boot-{name}"
+        self.own_clock_ms = START_MS
         self.disk = SimulatedDisk()
         self.opened: Opened
         self.replica: Replica
@@ -60,7 +61,7 @@ class ReplicaWorld:
             follower,
             ReplicaIdentity(self.name, self.boot_id, IDENTITY.cluster_id, self.members),
             ReplicationConfig(min_in_sync=min(2, len(self.members))),
-            now_ms=lambda: START_MS,
+            now_ms=lambda: self.own_clock_ms,
         )
 
     @property

@@ -23,6 +23,7 @@ from tests.support.replica_world import (
 )
 
 A, B = NodeId("a"), NodeId("b")
+_YEAR_MS = 365 * 86_400_000
 
 
 def configure(world: ReplicaWorld, number: int, token: object = None) -> None:
@@ -74,6 +75,28 @@ def test_master_serves_when_all_that_it_inherited_is_committed_and_applied() -> 
     sync(a, b)
     assert len(logs_of(a, b, c)) == 1
     assert b.shard.views.digest() == a.shard.views.digest()
+
+
+@pytest.mark.parametrize("wrong_by_ms", [_YEAR_MS, -_YEAR_MS])
+def test_epoch_start_bears_the_time_of_the_log_when_the_masters_clock_is_wrong(
+    wrong_by_ms: int,
+) -> None:
+    """A year ahead, the segment would be kept for a year longer; a year behind, it would go."""
+    _, b, c = cluster()
+    b.own_clock_ms += wrong_by_ms
+    b.become_master(2, monotonic_ms=1_000.0)
+    assert [one.header.store_ms for one in b.shard.unapplied] == [START_MS]
+    join(b, c, 1_000.0)
+    sync(b, c, 1_000.0)
+    sync(b, c, 1_000.0)
+    assert [one.log.segments()[-1].store_ms_max for one in (b.shard, c.shard)] == [START_MS] * 2
+
+
+def test_epoch_start_bears_the_masters_time_when_the_log_is_empty() -> None:
+    a = ReplicaWorld(A)
+    a.own_clock_ms += 5
+    a.become_master(1)
+    assert {one.header.store_ms for one in a.shard.unapplied} == {START_MS + 5}
 
 
 def test_room_for_the_next_epoch_is_made_when_the_takeover_is_over() -> None:

@@ -42,8 +42,6 @@ class Rule(NamedTuple):
     ids: "Callable[[Any], NDArray[Any]] | None" = None
     """The ids by which a request names messages, array[n] of ID_DTYPE; none: it does not. The
     permission on their topics is enough instead."""
-    is_any_nodes: bool = False
-    """A node answers of what it has applied: so much must be enough to find those topics."""
 
 
 def topic_resource(name: str) -> Resource:
@@ -199,7 +197,7 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "ResetGroup": Rule(Operation.ADMINISTER, _group),  # likewise
     _ADMIN + "ListDeadLetters": Rule(Operation.RECEIVE, _group),  # as one may receive them
     _ADMIN + "RedriveDeadLetters": Rule(Operation.ADMINISTER, _group),
-    _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics, _id, is_any_nodes=True),
+    _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics, _id),
     _ADMIN + "DescribeWheel": Rule(Operation.LOOK, _cluster),
     _LOOKUP + "ListByKey": Rule(Operation.LOOK, _topic),
     _LOOKUP + "GetHistory": Rule(Operation.LOOK, _of_topic_or_all, _id_without_topic),

@@ -47,7 +47,7 @@ from node.telemetry.stats import ApiStats
 
 OWN_ANSWERS: Final = frozenset(
     {
-        *("GetStatus", "DescribeMessage"),
+        "GetStatus",
         # The control process beside each node takes these to wherever they are agreed upon.
         *("PutUser", "DeleteUser", "ListUsers", "PutGrant", "DeleteGrant", "ListGrants"),
         *("PutQuota", "DeleteQuota", "ListQuotas"),

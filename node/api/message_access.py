@@ -54,7 +54,7 @@ class MessageAccess:
         def may(topic: str) -> bool:
             return self._access.allows(rule, (topic_resource(topic),))
 
-        found = await self._engine.topics_of(ids, may=may, by_any_node=rule.is_any_nodes)
+        found = await self._engine.topics_of(ids, may=may)
         # By the policy of this moment, and not of that before the look-up.
         missing = np.flatnonzero(~found.are_allowed(may))
         if len(missing):

@@ -559,16 +559,15 @@ class Engine(GroupCalls):
 
     def describe(self, message_id: MessageId) -> MessageInfo:
         """See EnginePort."""
+        self._master.check()  # what this node has applied may be old
         return describe(self.shard, message_id, self.damage.damaged)
 
     async def is_shown(self, message_id: MessageId) -> bool:
         """See EnginePort."""
-        return await self._topic_query.is_shown(message_id, self.now_ms())
+        return await self._master.answer(self._topic_query.is_shown(message_id, self.now_ms()))
 
-    async def topics_of(self, ids: NDArray[Any], may: May, *, by_any_node: bool) -> MessageTopics:
+    async def topics_of(self, ids: NDArray[Any], may: May) -> MessageTopics:
         """See EnginePort."""
-        if by_any_node:
-            return await self._topic_query.topics_of(ids, may)
         return await self._master.answer(self._topic_query.topics_of(ids, may))
 
     async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
@@ -578,4 +577,4 @@ class Engine(GroupCalls):
     async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:
         """See EnginePort."""
         with self.failing_with_damage():
-            return await self._dead_letters.find(message_id.sequence)
+            return await self._master.answer(self._dead_letters.find(message_id.sequence))

@@ -571,7 +571,7 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, GroupPositionsPort, 
         ...
 
     def describe(self, message_id: MessageId) -> MessageInfo:
-        """What is known of one message."""
+        """What is known of one message. Raises NotMaster, ShuttingDown."""
         ...
 
     async def is_shown(self, message_id: MessageId) -> bool:

@@ -31,14 +31,13 @@ class MessageTopics(NamedTuple):
 class TopicsPort(Protocol):
     """A part of `node.contracts.broker.EnginePort`."""
 
-    async def topics_of(self, ids: NDArray[Any], may: May, *, by_any_node: bool) -> MessageTopics:
+    async def topics_of(self, ids: NDArray[Any], may: May) -> MessageTopics:
         """Of which topics n messages are.
 
         Args:
             ids: array[n] of ID_DTYPE.
             may: whether the caller may know of a message of this topic. What is done for one of
                 another topic, wherever that message is, is what is done for an id of none.
-            by_any_node: of what this node has applied; else the master alone answers.
 
         Raises:
             NotMaster, ShuttingDown: see `EnginePort`.

@@ -486,9 +486,9 @@ class FakeEngine:
         await self._begin("is_shown", message_id)
         return message_id.due_ms not in self.hidden_due_ms
 
-    async def topics_of(self, ids: NDArray[Any], may: May, *, by_any_node: bool) -> MessageTopics:
+    async def topics_of(self, ids: NDArray[Any], may: May) -> MessageTopics:
         """Of those that were published, without a look at the rest of their ids."""
-        await self._begin("topics_of", (ids, by_any_node))
+        await self._begin("topics_of", ids)
         names = sorted({one.topic for one in self.stored})
         found = [
             names.index(self.stored[at].topic) if at < len(self.stored) else -1

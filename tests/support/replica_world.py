@@ -17,8 +17,8 @@ from tests.sim.disk import SimulatedDisk
 IDENTITY = Identity(bytes(range(16)), 0)
 NAMES = (NodeId("a"), NodeId("b"), NodeId("c"))
 START_MS = 1_800_000_000_000
-"""By every node's clock, unless a test sets one wrong. Monotonic clocks say 1 ms, unless a test says
-otherwise: a beat that was sent at 0 would look like none."""
+"""By every node's clock, unless a test sets one wrong. Monotonic clocks say 1 ms, unless a test
+says otherwise: a beat that was sent at 0 would look like none."""
 
 
 class ReplicaWorld:

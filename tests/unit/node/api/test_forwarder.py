@@ -181,6 +181,14 @@ async def test_call_is_answered_by_the_master() -> None:
         assert len(node.links.channels) == 1
 
 
+async def test_where_a_message_is_the_master_says_and_no_node_that_may_be_behind() -> None:
+    async with Served() as master, Elsewhere(master.peer_address) as node:
+        published = await node.producer.Publish(HOUR)
+        asked = admin_pb2.DescribeMessageRequest(message_id=published.messages[0].message_id)
+        found = await node.admin.DescribeMessage(asked)
+        assert found.state == admin_pb2.MESSAGE_STATE_PENDING
+
+
 async def test_nothing_is_passed_on_by_the_master_itself() -> None:
     async with Elsewhere("127.0.0.1:1") as node:
         node.is_master = True
@@ -193,9 +201,7 @@ async def test_what_is_of_the_node_itself_is_answered_here() -> None:
     async with Served() as master, Elsewhere(master.peer_address) as node:
         status = await node.admin.GetStatus(admin_pb2.GetStatusRequest())
         assert status.nodes[0].address == node.address
-        published = await node.producer.Publish(HOUR)
-        asked = admin_pb2.DescribeMessageRequest(message_id=published.messages[0].message_id)
-        await node.admin.DescribeMessage(asked)
+        await node.producer.Publish(HOUR)
         assert [name for name, _ in master.engine.calls] == ["publish_messages"]
         health: Any = node.channel.unary_unary("/grpc.health.v1.Health/Check")
         assert await health(b"") == b"\x08\x01"

@@ -56,6 +56,22 @@ async def test_message_waits_over_a_restart(tmp_path: Path) -> None:
         assert delivery.epoch == first.epoch + 1
 
 
+async def test_describe_is_refused_when_the_node_is_not_the_master(tmp_path: Path) -> None:
+    """Its views may be behind: what it does not know may have been published all the same."""
+    async with EngineWorld(tmp_path) as world:
+        due_ms = world.now_ms
+        result = await world.publish(due_ms)
+        message = MessageId(0, result.epoch, 0, due_ms)
+        assert world.engine.describe(message).state == MessageState.MESSAGE_STATE_RELEASED
+        world.step_down()
+        with pytest.raises(errors.NotMaster):
+            world.engine.describe(message)
+        with pytest.raises(errors.NotMaster):
+            await world.engine.is_shown(message)
+        with pytest.raises(errors.NotMaster):
+            await world.engine.dead_letters(message)
+
+
 async def test_cancelled_message_never_comes(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         due_ms = world.now_ms + 5_000

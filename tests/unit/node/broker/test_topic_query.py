@@ -27,7 +27,7 @@ def ids_of(rows: list[tuple[int, int, int, int]]) -> Any:
 
 
 async def topics_of(world: EngineWorld, ids: Any) -> list[str | None]:
-    found = await within(world.engine.topics_of(ids, may=lambda _: True, by_any_node=False))
+    found = await within(world.engine.topics_of(ids, may=lambda _: True))
     named: list[str | None] = [*found.names, None]
     return [named[at] for at in found.ordinals.tolist()]
 
@@ -110,15 +110,13 @@ async def test_topic_is_not_found_when_its_record_is_damaged(tmp_path: Path) -> 
         assert await topics_of(world, ids) == [None]
 
 
-async def test_look_up_is_the_masters_or_any_nodes(tmp_path: Path) -> None:
+async def test_look_up_is_the_masters(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.publish(world.now_ms)
         ids = ids_of([(0, world.mastership.epoch, 0, world.now_ms)])
         world.step_down()
         with pytest.raises(errors.NotMaster):
-            await world.engine.topics_of(ids, may=lambda _: True, by_any_node=False)
-        found = await within(world.engine.topics_of(ids, may=lambda _: True, by_any_node=True))
-        assert found.names == ["orders"]
+            await world.engine.topics_of(ids, may=lambda _: True)
 
 
 async def work_for(
@@ -146,7 +144,7 @@ async def work_for(
         for source in (Run, Memtable):
             patched.setattr(source, "find", find_in(source))
         patched.setattr(topic_search, "find_publish_header", find_in_log)
-        found = await within(world.engine.topics_of(ids, may=may, by_any_node=False))
+        found = await within(world.engine.topics_of(ids, may=may))
     assert not found.are_allowed(may).all()
     return done
 
@@ -186,7 +184,7 @@ async def test_whole_look_up_has_a_turn_also_of_what_is_in_the_wheel(
         ids = ids_of([(0, world.mastership.epoch, 0, world.now_ms + 60_000)])
 
         async def ask() -> None:
-            await world.engine.topics_of(ids, may=lambda _: True, by_any_node=False)
+            await world.engine.topics_of(ids, may=lambda _: True)
 
         asked = [asyncio.ensure_future(ask()) for _ in range(topic_query.WAITING_MAX + 1)]
         answers = await within(asyncio.gather(*asked, return_exceptions=True))

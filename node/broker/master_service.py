@@ -180,6 +180,8 @@ class MasterService:
         services = self.receive_service, self.expiry, self.check_desk, self._planner
         for waiting in (*services, self.catalog_service):
             mastership.hold(waiting)
+        self._is_releasing = False
+        mastership.release_due = self._release_due
 
     # -- may it act -------------------------------------------------------------------------------
 
@@ -224,19 +226,36 @@ class MasterService:
 
     def turn(self, touched: Touched, now_ms: int) -> None:
         """All that time and new records ask for: see `Engine.turn`."""
-        mastership, shard = self.mastership, self._shard
+        shard = self._shard
         is_appended = self.receive_service.turn(touched, now_ms)
         if not shard.is_stalled:
             is_appended |= self._planner.turn(now_ms)
-        # What could not be applied need not be dispatched.
-        while self._planner.is_ready and not shard.is_stalled and mastership.may_dispatch_more:
-            if not mastership.dispatch_due(now_ms):
-                break
-            is_appended = True
+        is_appended |= self._dispatch(now_ms, is_urgent=False)
         is_loading = shard.views.wheel.load_ahead(shard.views.cursor.key, now_ms)
         self._load_ms = now_ms + _LOAD_REST_MS if is_loading else None
         if is_appended:
             self._host.group_commit.wake()
+
+    def _dispatch(self, now_ms: int, *, is_urgent: bool) -> bool:
+        """Append what is due; whether anything was."""
+        mastership, is_appended = self.mastership, False
+        # What could not be applied need not be dispatched.
+        while (
+            self._planner.is_ready
+            and not self._shard.is_stalled
+            and mastership.may_dispatch_more
+            and mastership.dispatch_due(now_ms, is_urgent=is_urgent)
+        ):
+            is_appended = True
+        return is_appended
+
+    def _release_due(self, now_ms: int) -> None:
+        """See `Mastership.release_due`."""
+        if not self._planner.is_ready and not self._is_releasing:
+            self._is_releasing = True  # occurrences are published, too
+            self._planner.turn(now_ms)
+            self._is_releasing = False
+        self._dispatch(now_ms, is_urgent=True)
 
     def next_wakeup_ms(self) -> int | None:
         """When the next turn has to be, or None."""

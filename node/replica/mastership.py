@@ -10,6 +10,7 @@ of a record, and what else waits (`hold`). Log and views are the shard's, whiche
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -95,6 +96,9 @@ class Mastership:
         self.act_until_ms = NEVER
         """Until when it may act if no follower answers any more; monotonic, in ms. See `renew`."""
         self.next_sequence = shard.views.next_sequence
+        self.release_due: Callable[[int], object] = lambda _: None
+        """Appends, by the time now, the dispatch of what is due and still pending. It is called
+        before records that release messages as they are applied: those would overtake it."""
         self._dispatched: deque[int] = deque()
         """Units of each DISPATCH record that is appended and not applied; 0: a former master's."""
         self._proposals: deque[_Proposal] = deque()
@@ -178,7 +182,12 @@ class Mastership:
         now_ms: int,
         proposer: Proposer[PublishResults] | None,
     ) -> None:
-        """Append a verified PUBLISH batch with its resolved due times and queues."""
+        """Append a verified PUBLISH batch with its resolved due times and queues.
+
+        Where they are due and may be in an order, what fell due before is released first.
+        """
+        if len(due_ms) and int(due_ms.min()) <= now_ms and batch.key_hash.any():
+            self.release_due(now_ms)
         self._append(batch, now_ms, proposer, due_ms=due_ms, topic_queue=topic_queue)
 
     def configure(self, change: ConfigChange, now_ms: int, proposer: Proposer[bool] | None) -> None:
@@ -201,6 +210,8 @@ class Mastership:
         The log's feature level must be `RESCHEDULE_LEVEL` at least.
         """
         invariant(rows.dtype == RESCHEDULE_ROW, "rows of RESCHEDULE")
+        if bool((rows["new_due_ms"] <= now_ms).any()):
+            self.release_due(now_ms)
         self._append(RecordBatch(build_rows(Kind.RESCHEDULE, rows)), now_ms, proposer)
 
     def prepare(
@@ -265,9 +276,12 @@ class Mastership:
         rows["producer_idle_before_ms"] = idle_before_ms
         self._append(RecordBatch(build_rows(Kind.EXPIRE, rows)), now_ms, None)
 
-    def dispatch_due(self, now_ms: int) -> int:
-        """Append a DISPATCH if something is due within the lead. Returns how many were (0 or 1)."""
-        planned = self.dispatcher.plan(self.shard.views, now_ms)
+    def dispatch_due(self, now_ms: int, *, is_urgent: bool = False) -> int:
+        """Append a DISPATCH if something is due within the lead. Returns how many were (0 or 1).
+
+        `is_urgent`: however short ago the last one was.
+        """
+        planned = self.dispatcher.plan(self.shard.views, now_ms, is_urgent=is_urgent)
         if planned is None:
             return 0
         self._append(RecordBatch(planned), now_ms, None)

@@ -79,15 +79,17 @@ class Dispatcher:
         slow_ms = min(duration_ms, self._config.lead_ms_max)
         self._slow_commit_ms = max(slow_ms, self._slow_commit_ms * _SLOW_KEPT)
 
-    def plan(self, views: Views, now_ms: int) -> bytes | None:
+    def plan(self, views: Views, now_ms: int, *, is_urgent: bool = False) -> bytes | None:
         """The next DISPATCH batch, unstamped, or None: nothing is due within the lead, or paused.
 
         The range may reach over units that are published while the record is in flight: what it
-        releases is decided where it stands in the log.
+        releases is decided where it stands in the log. `is_urgent`: do not wait for
+        `interval_ms`.
         """
         after = self.append_cursor
         target = Key(now_ms + self.lead_ms, SEQUENCE_MAX)
-        if target <= after or now_ms < self._not_before_ms or views.catalog.is_dispatch_paused:
+        is_early = now_ms < self._not_before_ms and not is_urgent
+        if target <= after or is_early or views.catalog.is_dispatch_paused:
             return None
         if now_ms - self._planned_ms > _CALM_MS:
             self._limit = self._first_limit

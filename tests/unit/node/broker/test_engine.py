@@ -56,6 +56,37 @@ async def test_message_waits_over_a_restart(tmp_path: Path) -> None:
         assert delivery.epoch == first.epoch + 1
 
 
+async def publish_in_order(world: EngineWorld, due_ms: int) -> MessageId:
+    """One message of the only ordering key."""
+    batch = RecordBatch(build_publish([due_ms], [b"x"], key_hashes=[7]))
+    result = await within(world.engine.publish_batch("orders", batch))
+    return MessageId(0, result.epoch, result.base_sequence, due_ms)
+
+
+async def test_I10_what_fell_due_before_is_released_before_when_the_timer_is_late(  # noqa: N802
+    tmp_path: Path,
+) -> None:
+    """As after a takeover, or where the loop stood still."""
+    async with EngineWorld(tmp_path) as world:
+        await publish_in_order(world, world.now_ms + 1_000)
+        await publish_in_order(world, world.now_ms + 1_100)
+        world.now_ms += 2_000  # and the timer does not know
+        await publish_in_order(world, world.now_ms)
+        assert (await world.leased()).units["sequence"].tolist() == [0, 1, 2]
+
+
+async def test_I10_what_fell_due_before_is_released_before_what_is_moved_to_now(  # noqa: N802
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        later = await publish_in_order(world, world.now_ms + 60_000)
+        await publish_in_order(world, world.now_ms + 1_000)
+        world.now_ms += 2_000
+        ids, times_ms = np.array([tuple(later)], ID_DTYPE), np.array([world.now_ms], np.int64)
+        await within(world.engine.reschedule(ids, times_ms, are_delays=False))
+        assert (await world.leased()).units["sequence"].tolist() == [1, 0]
+
+
 async def test_describe_is_refused_when_the_node_is_not_the_master(tmp_path: Path) -> None:
     """Its views may be behind: what it does not know may have been published all the same."""
     async with EngineWorld(tmp_path) as world:

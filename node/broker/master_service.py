@@ -250,12 +250,16 @@ class MasterService:
         return is_appended
 
     def _release_due(self, now_ms: int) -> None:
-        """See `Mastership.release_due`."""
-        if not self._planner.is_ready and not self._is_releasing:
-            self._is_releasing = True  # occurrences are published, too
-            self._planner.turn(now_ms)
-            self._is_releasing = False
-        self._dispatch(now_ms, is_urgent=True)
+        """See `Mastership.release_due`. An error is the node's, as in a turn, and no caller's."""
+
+        def release() -> None:
+            if not self._planner.is_ready and not self._is_releasing:
+                self._is_releasing = True  # occurrences are published, too
+                self._planner.turn(now_ms)
+                self._is_releasing = False
+            self._dispatch(now_ms, is_urgent=True)
+
+        self.guarded(release)()
 
     def next_wakeup_ms(self) -> int | None:
         """When the next turn has to be, or None."""

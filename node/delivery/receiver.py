@@ -510,7 +510,7 @@ class Receiver:
     def repeat(self, lease_id: int, until_ms: int, now_ms: int) -> Delivery | None:
         """The messages of a lease again, held until then; None where it is not whole any more.
 
-        Whole: it holds all of its messages, and none is resolved, trimmed, or damaged.
+        Whole: it holds all of its messages, and none is resolved, trimmed, damaged or expired.
         """
         lease = self.leases.get(lease_id)
         if lease is None or not lease.holds_all(0, lease.count):
@@ -526,7 +526,7 @@ class Receiver:
             positions = np.arange(lease.first, lease.end, dtype=np.int64)
         units = queue.pick(positions)
         blobs, bad = self._bodies.read_joined(units)
-        if bad:
+        if bad or self._find_expired(lease.group_queue, units, blobs, now_ms) is not None:
             return None
         units = self.ordered.count_failures(lease.group_queue, positions.tolist(), units)
         self.leases.change(lease, lease.first, lease.end, until_ms)

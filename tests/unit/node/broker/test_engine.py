@@ -75,6 +75,19 @@ async def test_I10_what_fell_due_before_is_released_before_when_the_timer_is_lat
         assert (await world.leased()).units["sequence"].tolist() == [0, 1, 2]
 
 
+async def test_node_ends_when_a_publish_finds_a_bug_of_dispatching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+
+        def plan(*_: object, **__: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(world.mastership.dispatcher, "plan", plan)
+        await publish_in_order(world, world.now_ms)
+        assert "a bug" in (await world.failed()).message
+
+
 async def test_I10_what_fell_due_before_is_released_before_what_is_moved_to_now(  # noqa: N802
     tmp_path: Path,
 ) -> None:
@@ -166,7 +179,7 @@ async def test_node_ends_when_its_timer_finds_a_bug(
     async with EngineWorld(tmp_path) as world:
         await world.publish(world.now_ms + 5_000)
 
-        def plan(*_: object) -> None:
+        def plan(*_: object, **__: object) -> None:
             raise ZeroDivisionError("a bug")
 
         monkeypatch.setattr(world.mastership.dispatcher, "plan", plan)

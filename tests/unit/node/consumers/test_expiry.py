@@ -10,8 +10,9 @@ from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch, build_publish
 from hourwheel.outcomes import DeadLetterReason, EventKind, ReceiptOutcome, RescheduleOutcome
-from node.contracts.broker import GroupSettings
+from node.contracts.broker import GroupSettings, ReceiveParams
 from node.contracts.dead_letters import DeadLetterQuery
+from node.contracts.ending import Attempt
 from node.contracts.transactions import PreparedPart, Preparing
 from node.delivery.expiry_sweep import PASS_MS, PIECE_MESSAGES
 from node.delivery.filtered_ranges import AGE_MS_MAX
@@ -75,6 +76,25 @@ async def test_lease_of_what_expires_meanwhile_may_be_acknowledged(tmp_path: Pat
         assert await world.receive() is None, "a retry after it has expired is not delivered"
         await wait(world, 1)
         assert resolved(world, Outcome.EXPIRED) == 1
+
+
+async def test_I2_answer_that_got_lost_is_not_given_again_when_a_message_has_expired(  # noqa: N802
+    tmp_path: Path,
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await publish(world, SECOND_MS)
+        poll = ReceiveParams(
+            *("billing", "orders", 32, 1 << 20, 0, 9 * SECOND_MS), attempt=Attempt(7, 1)
+        )
+        lost = await within(world.engine.receive(poll))
+        assert lost is not None
+        await wait(world, SECOND_MS - 1)
+        again = await within(world.engine.receive(poll))
+        assert again is not None
+        assert again.lease_id == lost.lease_id
+        await wait(world, 1)
+        assert await within(world.engine.receive(poll)) is None
 
 
 async def test_backlog_that_nobody_receives_is_swept_in_bounded_steps(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ _PLAIN: Final = (
     *(".xml", ".java"),
 )
 
-_NO_BREAK: Final = re.compile(r"://|@sha256:")
+_NO_BREAK: Final = re.compile(r"://|@sha256:|^- \[\d{4}\]\(decisions/")
 """In a line that cannot be broken: an address, or an image with its digest."""
 
 MACHINE_WORDS: Final = re.compile(

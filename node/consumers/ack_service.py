@@ -152,7 +152,11 @@ class AckService:
         is_done = done == positions.position_count
         if group.is_ordered and not is_ack:
             return is_done  # see `_InPlace`
-        if is_done and positions.is_whole:
+        if not positions.lease_id:  # it is over, or the receipt is a former master's
+            acks = self._mastership.shard.views.acks
+            for first, end in positions.ranges:
+                leases.recount_inherited(positions.group_queue, first, end, acks)
+        elif is_done and positions.is_whole:
             leases.end(positions.lease_id)
         elif group.in_flight_max:
             window = self._mastership.shard.views.acks.get(*positions.group_queue)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.internal.v1.replication_pb2 import DeliveredTo, LeaseTable
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.types import Epoch, GroupId, Position, TopicId
 from node.delivery.message_lease import SPARSE_ID, Lease, Part, PollMark, Progress, runs_of
 from node.shard.group_queue import GroupQueue
@@ -398,6 +398,14 @@ class Leases:
         if lease is not None:
             self._let_go(lease, lease.left_count - lease.count_unresolved(window), 0)
 
+    def recount_inherited(
+        self, group_queue: GroupQueue, first: int, end: int, acks: AckStates
+    ) -> None:
+        """The same of leases of a former master, by what a receipt of it means of neighbours."""
+        progress = self._progress.get(group_queue)
+        for lease_id in () if progress is None else progress.inherited_in(first, end):
+            self.recount(lease_id, acks.get(*group_queue))
+
     def recount_all(self, acks: AckStates) -> None:
         """The same of each lease: a former master's hold what is resolved, too."""
         for lease_id, lease in self._by_id.items():
@@ -556,19 +564,7 @@ class Leases:
             if lease.poll is not None and lease.is_whole:
                 table.answers.append(lease.answer_to_wire(lease.poll))
         for group_queue, progress in self._progress.items():
-            delivered = progress.delivered
-            if not progress.withheld.is_untouched:
-                delivered = delivered.copy()  # the next master's files may well be sound
-                for first, end in progress.withheld.all_ranges():
-                    delivered.reopen(first, end)
-            table.delivered.append(
-                DeliveredTo(
-                    group_id=group_queue.group_id,
-                    topic_queue=group_queue.topic_queue,
-                    position=delivered.floor,
-                    ahead_deltas=delivered.deltas(),
-                )
-            )
+            table.delivered.append(progress.to_wire(group_queue))
         return table
 
     def restore(self, table: LeaseTable, now_ms: int) -> None:
@@ -580,6 +576,7 @@ class Leases:
         for one_range in table.ranges:
             group_queue = GroupQueue.of(one_range.group_id, one_range.topic_queue)
             lease = self.hold(group_queue, one_range.first, one_range.end, one_range.until_ms)
+            self._progress_of(group_queue).inherit(lease)
             restored[group_queue, lease.first, lease.end] = lease
         for wire in sorted(table.sparse, key=lambda one: one.end):
             self.last_id += 1

@@ -11,17 +11,23 @@ So an acknowledgement of all of them is one range, which resolves what the filte
 between them, too. A lease that `keeps_gaps` finishes its messages' own positions and nothing else.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.internal.v1.replication_pb2 import HeldPart, HeldRange, PollAnswer, SparseLease
+from hourwheel.internal.v1.replication_pb2 import (
+    DeliveredTo,
+    HeldPart,
+    HeldRange,
+    PollAnswer,
+    SparseLease,
+)
 from hourwheel.types import Epoch, TopicId
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
@@ -292,6 +298,34 @@ class Progress:
     """What was ever withheld in this mastership: it does not count in the consumer window."""
     window_floor: int = 0
     """Everything below is resolved or `exempt`: where to look on for the floor that counts."""
+
+    inherited: list[tuple[int, int]] = field(default_factory=list)
+    """(first, id here) of each lease of neighbours that a former master has granted, ascending. Its
+    receipts have another id: only positions tell which lease they are of."""
+
+    def inherit(self, lease: Lease) -> None:
+        """A former master has granted a lease of neighbours."""
+        insort(self.inherited, (lease.first, lease.lease_id))
+
+    def inherited_in(self, first: int, end: int) -> list[int]:
+        """The ids of such leases that have held something of [first, end)."""
+        low = bisect_right(self.inherited, first, key=itemgetter(0)) - 1
+        high = bisect_left(self.inherited, end, key=itemgetter(0))
+        return [lease_id for _, lease_id in self.inherited[max(0, low) : high]]
+
+    def to_wire(self, group_queue: GroupQueue) -> DeliveredTo:
+        """For the next master, whose files may well be sound: what is withheld here is not told."""
+        delivered = self.delivered
+        if not self.withheld.is_untouched:
+            delivered = delivered.copy()
+            for first, end in self.withheld.all_ranges():
+                delivered.reopen(first, end)
+        return DeliveredTo(
+            group_id=group_queue.group_id,
+            topic_queue=group_queue.topic_queue,
+            position=delivered.floor,
+            ahead_deltas=delivered.deltas(),
+        )
 
     def add_sparse(self, end: int, count: int) -> None:
         """So many messages that a filter picked are delivered, with all below `end`."""

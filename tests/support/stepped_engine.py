@@ -20,6 +20,7 @@ from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
+from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.outcomes import ReceiptOutcome
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
@@ -196,6 +197,14 @@ class SteppedEngine:
         """End the mastership: somebody else is master from now on."""
         self.member.replica.step_down("a test says so")
         self.member.perform()
+
+    def transfer(self) -> None:
+        """Step down, and become the next master with what the former one left."""
+        table = self.mastership.receiver.table().SerializeToString()
+        self.step_down()
+        self.member.replica.on_leases(LeaseTable.FromString(table))
+        self.become_master()
+        self.settle()
 
     def become_master(self) -> None:
         """Begin to take over again, in the next epoch."""

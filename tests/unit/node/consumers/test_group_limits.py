@@ -97,6 +97,25 @@ def test_group_holds_no_more_and_goes_on_as_soon_as_it_holds_less(*, is_ack: boo
         assert got(third) == 3
 
 
+@pytest.mark.parametrize("is_ack", [True, False])
+def test_group_goes_on_when_receipts_of_the_former_master_come(*, is_ack: bool) -> None:
+    """They name leases by the former master's ids; how much it holds is counted all the same."""
+    with SteppedEngine() as stepped:
+        limit(stepped, in_flight_max=6)
+        stepped.call(stepped.publish(*[0] * 20))
+        before = [poll(stepped, count=2) for _ in range(3)]
+        assert [got(one) for one in before] == [2, 2, 2]
+        stepped.transfer()
+        waiting = [poll(stepped) for _ in range(3)]
+        assert [got(one) for one in waiting] == [None] * 3
+        end(stepped, delivered(before[1]), 1, 1, is_ack=is_ack)
+        assert [got(one) for one in waiting] == [1, None, None]
+        end(stepped, delivered(before[1]), 0, 2, is_ack=is_ack)
+        assert [got(one) for one in waiting] == [1, 1, None]
+        end(stepped, delivered(before[0]), 0, 2, is_ack=is_ack)
+        assert [got(one) for one in waiting] == [1, 1, 2]
+
+
 def test_group_goes_on_when_its_leases_are_over() -> None:
     with SteppedEngine() as stepped:
         limit(stepped, in_flight_max=2)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from node.consumers.polls import ANSWERS_MAX, KEPT_MS_MAX, Answers
 from node.consumers.waiters import Interest, Waiter
 from node.contracts.broker import Delivery, ReceiveParams
@@ -140,15 +139,6 @@ def test_message_comes_to_others_when_who_went_away_does_not_come_back() -> None
         assert got(stepped, None).units["attempt"].tolist() == [2]
 
 
-def transfer(stepped: SteppedEngine) -> None:
-    """Step down, and become the next master with what the former one left."""
-    table = stepped.mastership.receiver.table().SerializeToString()
-    stepped.step_down()
-    stepped.member.replica.on_leases(LeaseTable.FromString(table))
-    stepped.become_master()
-    stepped.settle()
-
-
 @pytest.mark.parametrize("wanted", [None, "a"])
 def test_same_attempt_gets_the_same_messages_from_the_next_master(wanted: str | None) -> None:
     """Its answer got lost as the master stood still, say, before it stepped down."""
@@ -156,8 +146,8 @@ def test_same_attempt_gets_the_same_messages_from_the_next_master(wanted: str | 
         for tag in "abab":
             stepped.call(stepped.publish(0, tag=tag))
         first = got(stepped, wanted=wanted)
-        transfer(stepped)
-        transfer(stepped)
+        stepped.transfer()
+        stepped.transfer()
         assert taken(stepped, None, wanted=wanted) is None
         again = got(stepped, wanted=wanted)
         assert identity(again)[1:3] == identity(first)[1:3]
@@ -172,7 +162,7 @@ def test_next_master_repeats_nothing_that_arrived() -> None:
         stepped.call(stepped.publish(0))
         got(stepped, count=1)
         first = got(stepped, SECOND, count=1)
-        transfer(stepped)
+        stepped.transfer()
         assert taken(stepped, FIRST) is None, "it is late"
         assert taken(stepped, Attempt(7, 3)) is None
         assert taken(stepped, SECOND) is None, "it is late now"
@@ -186,7 +176,7 @@ def test_next_master_repeats_nothing_of_which_a_part_is_resolved() -> None:
         first = got(stepped)
         part = replace(first, units=first.units[:1])
         assert stepped.call(stepped.resolve(part, "billing", is_ack=True)) == [1]
-        transfer(stepped)
+        stepped.transfer()
         assert taken(stepped) is None
 
 

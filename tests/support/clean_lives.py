@@ -81,7 +81,7 @@ def _trimmed(seed: int, *, is_snapshot: bool) -> Image:
         opened.shard.log.close()
     else:
         world.close()
-    return _image(disk)
+    return image_of(disk)
 
 
 def _age(world: ShardWorld, rng: Random) -> None:
@@ -102,7 +102,8 @@ def _age(world: ShardWorld, rng: Random) -> None:
     world.remove()
 
 
-def _image(disk: Disk) -> Image:
+def image_of(disk: Disk) -> Image:
+    """What a disk holds, as that of a node which knows its name."""
     node = pack_file_header(FileType.NODE, IDENTITY)
     atomic_file.write(disk, NODE_META, node, b"node-1")
     return _read(disk, "")
@@ -161,7 +162,7 @@ class _Life:
             world.shard.log.close()
         else:
             world.close()
-        return _image(world.disk)
+        return image_of(world.disk)
 
     def _due(self, count: int) -> list[int]:
         delays = (-5_000, 0, 20, 700, 5_000, HOUR_MS, 30 * HOUR_MS, 60 * 24 * HOUR_MS)
@@ -302,4 +303,4 @@ class _Life:
             world.change_filter(self._rng.choice(_WANTS))
 
 
-__all__ = ["GROUP", "KINDS", "START_MS", "TOPIC", "live", "write_image"]
+__all__ = ["GROUP", "KINDS", "START_MS", "TOPIC", "image_of", "live", "write_image"]

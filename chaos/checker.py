@@ -9,7 +9,8 @@ docs/ARCHITECTURE.md:
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
         acknowledged twice, not given back, expired twice
     I6  cancel, reschedule, dedup key
-    I10 order, priority, in flight, too fast, occurrence twice, occurrence lost, occurrence unwanted
+    I10 order, priority, in flight, too fast, occurrence twice, occurrence lost,
+        occurrence unwanted, reset, before its beginning, void receipt, not again
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained. Of one that was cut off
@@ -22,6 +23,7 @@ from itertools import pairwise, starmap
 from math import inf
 from typing import Final, NamedTuple
 
+from chaos.actors.beginnings import begun_anew, last_life, life_of
 from chaos.actors.postponer import left_behind
 from chaos.actors.precedence import out_of_rank
 from chaos.actors.shelf_life import out_of_date
@@ -79,6 +81,7 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *starmap(Violation, left_behind(history, stored.moved)),
         *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
         *starmap(Violation, out_of_date(history, stored, bounds.clock_ms, bounds.held_ms)),
+        *starmap(Violation, begun_anew(history, stored, bounds.clock_ms)),
         *starmap(Violation, recurring(history, stored, bounds.clock_ms, bounds.lead_ms)),
     ]
 
@@ -311,14 +314,15 @@ def _early(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violati
 def _not_delivered(history: History, stored: Stored) -> Iterator[Violation]:
     """I1: what was released has come to every group, or has died or expired on its way there.
 
-    Deliveries may have been lost on their way, all of them: such a one may block its key, too.
+    Deliveries may have been lost on their way, all of them: such a one may block its key, too. Of a
+    group that was reset other rules tell: chaos/actors/beginnings.py.
     """
     if history.is_cut_off:
         return
     seen = {(one.group, one.serial) for one in history.deliveries}
     over = _over(history, stored)
     for group, (topic, _) in history.groups.items():
-        for entry in stored.queued:
+        for entry in stored.queued if group not in stored.begun else ():
             kept = stored.messages.get(entry.sequence)
             if entry.topic != topic or kept is None or (group, entry.sequence) in over:
                 continue
@@ -350,21 +354,25 @@ def _expired(stored: Stored) -> set[tuple[str, int]]:
 
 
 def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
-    """I3: the life of each message in each group: deliveries have causes, an ack is the end."""
-    deliveries: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
+    """I3: each message in each group: deliveries have causes, an ack is the end.
+
+    Until the group begins anew: then all of that may happen again, and retries do not come.
+    """
+    deliveries: dict[tuple[str, int, int], list[Delivery]] = defaultdict(list)
     for one in history.deliveries:
         if one.serial is not None:
-            deliveries[one.group, one.serial].append(one)
-    finishes: dict[tuple[str, int], list[Finish]] = defaultdict(list)
+            deliveries[one.group, one.serial, life_of(stored, one)].append(one)
+    finishes: dict[tuple[str, int, int], list[Finish]] = defaultdict(list)
     for finish in history.finishes:
-        finishes[finish.group, finish.serial].append(finish)
+        finishes[finish.group, finish.serial, life_of(stored, finish)].append(finish)
     over = _over(history, stored)
-    for (group, serial), lives in deliveries.items():
+    for (group, serial, life), lives in deliveries.items():
         lives.sort(key=lambda one: (one.receive_ms, one.attempt, one.seen_ms))
-        done = finishes[group, serial]
+        done = finishes[group, serial, life]
         yield from _attempts(lives, history.groups[group][1])
         yield from _causes(lives, done, bounds)
         is_over = (group, lives[0].message_id.sequence) in over
+        is_over |= life < last_life(stored, group)
         yield from _ends(lives, done, bounds, is_over=is_over, is_cut_off=history.is_cut_off)
     for key in finishes.keys() - deliveries.keys():
         yield Violation("phantom", f"{key} was finished without having come")

@@ -20,7 +20,7 @@ _FILLER: Final = bytes(number * 167 % 251 for number in range(1_024))
 _LENGTHS: Final = 193
 _OTHERS: Final = frozenset(
     {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
-    | {"changes", "occurrences", "life", "skip", "rank", "sweeps", "cut off"}
+    | {"changes", "occurrences", "life", "skip", "rank", "sweeps", "resets", "cut off"}
 )
 
 Verb: TypeAlias = Literal["ack", "nack"]
@@ -114,6 +114,8 @@ class Delivery(NamedTuple):
     """The node's clock when it handed the message out."""
     seen_ms: float
     invisible_ms: int
+    lease_id: int = 0
+    """Number of the lease in its epoch."""
 
 
 class Finish(NamedTuple):
@@ -129,6 +131,19 @@ class Finish(NamedTuple):
     answered_ms: float
     delay_ms: int = 0
     """Of a nack."""
+    epoch: int = 0
+    """Of the lease, as `lease_id`: see `Delivery`."""
+    lease_id: int = 0
+
+
+class Reset(NamedTuple):
+    """A group was to begin anew in the topic that it reads; one reset after the other."""
+
+    group: str
+    positions: tuple[int, ...] | None
+    """Of each queue of the topic, where it was told to begin; None: nobody knows."""
+    requested_ms: float
+    answered_ms: float
 
 
 class GuestCall(NamedTuple):
@@ -196,6 +211,8 @@ class History:
     uniques: list[Unique] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
+    resets: list[Reset] = field(default_factory=list)
+    """Of groups; what was refused is left out."""
     groups: dict[str, tuple[str, int]] = field(default_factory=dict)
     """(topic read, most attempts) of each group: one group reads one topic here."""
     faults: list[Fault] = field(default_factory=list)
@@ -260,6 +277,7 @@ class History:
         yield from (["life", *one] for one in self.lives.items())
         yield from (["rank", *one] for one in self.ranks.items())
         yield from (["sweeps", *one] for one in self.sweeps)
+        yield from (["resets", *one] for one in self.resets)
         yield from (["limit", group, *limits] for group, limits in self.limits.items())
         yield from (["changes", *one] for one in self.changes)
         yield from (["occurrences", *one] for one in self.occurrences)
@@ -283,6 +301,9 @@ class History:
             of.get(kind, self.ranks)[rest[0]] = rest[1]
         elif kind == "sweeps":
             self.sweeps.append(Sweep(tuple(rest[0]), *rest[1:]))
+        elif kind == "resets":
+            positions = None if rest[1] is None else tuple(rest[1])
+            self.resets.append(Reset(rest[0], positions, *rest[2:]))
         elif kind == "limit":
             self.limits[rest[0]] = (rest[1], rest[2])
         elif kind == "changes":
@@ -367,6 +388,17 @@ class Occurred(NamedTuple):
     due_ms: int
 
 
+class Begun(NamedTuple):
+    """A group began anew in its topic, says the log."""
+
+    positions: dict[int, int]
+    """Queue -> where it begins there: the topic's own queues first, in order."""
+    void_up_to: tuple[int, int]
+    """(epoch, lease id): leases up to this one are of before."""
+    store_ms: int
+    """Of the record, by the node's clock."""
+
+
 class Expired(NamedTuple):
     """A group is done with a message, or with a retry of it, since it has expired."""
 
@@ -403,3 +435,7 @@ class Stored:
     """(group, sequence) of each message that blocked its key and was skipped."""
     overtaken: list[tuple[int, int]] = field(default_factory=list)
     """(sequence, an earlier one of its key that was not resolved) in ordered groups."""
+    begun: dict[str, list[Begun]] = field(default_factory=dict)
+    """Group -> its resets, in log order."""
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Sequence -> (queue, position) in the topic that it was published to."""

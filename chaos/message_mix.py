@@ -41,6 +41,8 @@ class Mix:
     has_priorities: bool = True
     has_bulk_moves: bool = True
     """Whether what is due long after the test is moved to now, many at once."""
+    has_resets: bool = True
+    """Whether a group begins anew again and again."""
     has_transactions: bool = True
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
@@ -57,6 +59,7 @@ PLAIN_MIX: Final = Mix(
     has_expiry=False,
     has_priorities=False,
     has_bulk_moves=False,
+    has_resets=False,
     has_transactions=False,
 )
 """What brokers of the first versions can do: publish, cancel, receive, acknowledge, give back."""

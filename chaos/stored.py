@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from chaos.history import Entry, Expired, Kept, Occurred, Stored, serial_of
+from chaos.history import Begun, Entry, Expired, Kept, Occurred, Stored, serial_of
 from chaos.log_model import LogModel
 from chaos.log_parts.entries import Log
 from chaos.log_parts.expiry import Expiries
@@ -106,12 +106,19 @@ def read_stored(log: Log, until_offset: int) -> tuple[LogModel, Stored]:
     model = _Patient(overtaken=stored.overtaken, expiries=expiries)
     for batch in log.scan(0, until_offset):
         model.read(batch)
+        for reset in model.resets.done[sum(map(len, stored.begun.values())) :]:
+            positions = dict(zip(reset.topic_queues, reset.positions, strict=True))
+            place = reset.receipts_epoch, reset.receipts_lease_id
+            begun = Begun(positions, place, batch.header.store_ms)
+            stored.begun.setdefault(_group(model, reset.group_id), []).append(begun)
         if batch.header.kind == Kind.PUBLISH:
             _keep(batch, model, stored)
     model.check()
     for number, entries in model.queues.items():
         topic = _topic(model, number)
         stored.queued += [Entry(topic, one.sequence, one.attempt) for one in entries]
+        if not topic.startswith("%"):
+            stored.places.update((one.sequence, (number, at)) for at, one in enumerate(entries))
     for one in model.waiting.values():
         stored.pending.append(Entry(_topic(model, one.topic_queue), one.sequence, one.attempt))
     stored.cancelled = set(model.cancelled)
@@ -133,7 +140,7 @@ def _group(model: LogModel, group: int) -> str:
 
 def _topic(model: LogModel, topic_queue: int) -> str:
     number = topic_queue >> 8
-    return model.topics.get(number, f"(topic {number})")
+    return model.topics.get(number) or model.deleted.get(number, f"(topic {number})")
 
 
 def _keep(batch: RecordBatch, model: LogModel, stored: Stored) -> None:

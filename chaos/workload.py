@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos.actors import clockmaker, grocer, postponer, pupils, ranker
+from chaos.actors import clockmaker, grocer, postponer, pupils, ranker, rereader
 from chaos.actors.company import CONSUMERS, groups_of, note_rules, publishers, settings_of
 from chaos.actors.trader import Trader
 from chaos.history import (
@@ -49,7 +49,7 @@ from hourwheel import (
     errors,
 )
 from hourwheel.clock import SystemClock
-from hourwheel.formats import message_id, receipt
+from hourwheel.formats import message_id
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.transport.methods import Method
 from hourwheel.transport.retry import is_undecided
@@ -183,7 +183,7 @@ class Workload:
 
     async def _set_up(self) -> None:
         more = {clockmaker.TOPIC: 1}
-        more |= {one.TOPIC: one.QUEUES for one in (grocer, postponer, pupils, ranker)}
+        more |= {one.TOPIC: one.QUEUES for one in (grocer, postponer, pupils, ranker, rereader)}
         for topic, queue_count in (TOPICS | more).items():
             await self.admin.create_topic(topic, queue_count=queue_count)
         times: dict[str, Any] = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
@@ -533,20 +533,12 @@ class Workload:
             except errors.InvalidBatch:
                 serial = None
             self._open.discard(serial or 0)
-            epoch = receipt.parse(one.batch.receipt).epoch
-            self.history.deliveries.append(
-                Delivery(
-                    group,
-                    one.topic,
-                    serial,
-                    one.message_id,
-                    one.attempt,
-                    epoch,
-                    one.receive_ms,
-                    seen_ms,
-                    INVISIBLE_MS,
-                )
+            epoch, lease_id = rereader.lease_of(one)
+            times = one.receive_ms, seen_ms, INVISIBLE_MS
+            delivery = Delivery(
+                group, one.topic, serial, one.message_id, one.attempt, epoch, *times, lease_id
             )
+            self.history.deliveries.append(delivery)
         self.note()
 
     async def _finish(
@@ -596,5 +588,6 @@ class Workload:
             at_ms = requested_ms, self.clock.wall_ms()
             for one in messages:
                 known = serial_of(one.body) or 0, one.attempt, verb, is_ok
-                self.history.finishes.append(Finish(group, *known, *at_ms, delay_ms))
+                lease = rereader.lease_of(one)
+                self.history.finishes.append(Finish(group, *known, *at_ms, delay_ms, *lease))
         self.note()

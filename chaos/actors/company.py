@@ -3,13 +3,14 @@
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos.actors import grocer, postponer, pupils, ranker
+from chaos.actors import grocer, postponer, pupils, ranker, rereader
 from chaos.actors.clockmaker import Clockmaker
 from chaos.actors.grocer import publish_perishables
 from chaos.actors.namer import publish_unique
 from chaos.actors.postponer import Postponer
 from chaos.actors.pupils import publish_in_order
 from chaos.actors.ranker import publish_ranked
+from chaos.actors.rereader import Rereader, publish_reread
 from chaos.history import History
 from chaos.message_mix import Mix
 from hourwheel import AsyncAdmin, AsyncProducer
@@ -25,6 +26,7 @@ GROUPS: Final = {
     **{name: (ranker.TOPIC, one.attempts_max) for name, one in ranker.GROUPS.items()},
     postponer.GROUP: (postponer.TOPIC, postponer.ATTEMPTS_MAX),
     **dict.fromkeys(grocer.GROUPS, (grocer.TOPIC, grocer.ATTEMPTS_MAX)),
+    **dict.fromkeys(rereader.GROUPS, (rereader.TOPIC, rereader.ATTEMPTS_MAX)),
 }
 """Name -> (topic, most attempts)."""
 CONSUMERS: Final = (
@@ -36,6 +38,7 @@ CONSUMERS: Final = (
     *grocer.GROUPS,
     *ranker.GROUPS,
     postponer.GROUP,
+    *rereader.READERS,
 )
 _RULES: Final = pupils.GROUPS | ranker.GROUPS
 
@@ -47,6 +50,7 @@ def groups_of(mix: Mix) -> dict[str, tuple[str, int]]:
         grocer.TOPIC: mix.has_expiry,
         ranker.TOPIC: mix.has_priorities,
         postponer.TOPIC: mix.has_bulk_moves,
+        rereader.TOPIC: mix.has_resets,
     }
     return {name: of for name, of in GROUPS.items() if is_used.get(of[0], True)}
 
@@ -81,6 +85,8 @@ def publishers(
         found.append(publish_ranked(load, producer))
     if mix.has_bulk_moves:
         found.append(Postponer(load, producer, admin).work())
+    if mix.has_resets:
+        found += [publish_reread(load, producer), Rereader(load, admin).work()]
     if mix.has_order:
         found.append(publish_in_order(load, producer))
     if mix.has_recurrences:

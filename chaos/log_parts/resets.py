@@ -35,7 +35,8 @@ class Resets:
     letters: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """(group, topic) -> sequences of dead letters that were there when the group began anew last:
     their messages come again beside them."""
-    count: int = 0
+    done: list[SubscriptionReset] = field(default_factory=list)
+    """Those that had an effect, in log order."""
 
     def begin_anew(
         self,
@@ -57,7 +58,7 @@ class Resets:
             return False
         if not reading.owners.is_free(fresh, topics, reading.deleted):
             return False
-        self.count += 1
+        self.done.append(reset)
         self.letters[group, topic] = letters_of(group)
         name = topics[found[0].retry_topic_id]
         delete_topic(found[0].retry_topic_id)

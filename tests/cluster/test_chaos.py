@@ -6,12 +6,13 @@ What takes part: `runner`, `stage`, `workload`, `autopsy` and the checkers. More
 """
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from chaos.actors import grocer, postponer, pupils, ranker
+from chaos.actors import grocer, postponer, pupils, ranker, rereader
 from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, Result, find_obstacle, play
 from chaos.scenarios import SCENARIOS, Scenario, frozen
@@ -24,6 +25,7 @@ SEED: Final = 5
 IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 KEYED_MIN: Final = 150
 OCCURRENCES_MIN: Final = 20
+RESETS_MIN: Final = 8
 LATE_MS: Final = 20_000.0
 """How long a grant may live on where the machine is very busy; the second that is promised is what
 `python -m chaos` looks for."""
@@ -52,7 +54,11 @@ async def long_calm(stage: Stage) -> None:
     """Only load, until there was enough of what comes slowly."""
     history = stage.load.history
     await stage.load.wait_for(
-        lambda: len(history.keys) >= KEYED_MIN and len(history.occurrences) >= OCCURRENCES_MIN
+        lambda: (
+            len(history.keys) >= KEYED_MIN
+            and len(history.occurrences) >= OCCURRENCES_MIN
+            and len(history.resets) >= RESETS_MIN
+        )
     )
 
 
@@ -80,14 +86,17 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
 
 
 def _saw_all(result: Result) -> None:
-    """Order, priorities, limits, recurrences, dedup keys, bulk moves and what expires were under
-    the faults."""
+    """Order, priorities, limits, recurrences, dedup keys, bulk moves, resets and what expires were
+    under the faults."""
     history = result.history
-    for group in (*pupils.GROUPS, *ranker.GROUPS, postponer.GROUP):
+    for group in (*pupils.GROUPS, *ranker.GROUPS, postponer.GROUP, *rereader.GROUPS):
         assert len({one.epoch for one in history.deliveries if one.group == group}) > 1
     assert {one.verb for one in history.changes} >= {"put", "delete"}
     assert len(history.occurrences) > len({one.name for one in history.occurrences})
     assert {one.outcome for one in history.uniques} > {DedupOutcome.PUBLISHED}
+    assert {len(one.positions) for one in history.resets if one.positions} == {rereader.QUEUES}
+    came = Counter(one.serial for one in history.deliveries if one.group == rereader.AGAIN)
+    assert max(came.values()) > 2, "nothing came again and again"
     ranked = {history.ranks.get(one.serial or 0) for one in history.deliveries}
     assert len(ranked - {None}) > 3
     seen = {one.serial for one in history.deliveries if one.group == grocer.KEEPER}
@@ -110,6 +119,8 @@ BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "leave one unmoved": ("long", ("n1",), "reschedule"),
     "repeat an occurrence": ("long", ("n1",), "occurrence twice"),
     "leave out an occurrence": ("long", ("n1",), "occurrence lost"),
+    "keep what was done": ("long", ("n1",), "not again"),
+    "let old receipts count": ("long", ("n1",), "void receipt"),
 }
 """Bug of tests/support/buggy_node.py -> (scenario, nodes, one of the violations that follow)."""
 

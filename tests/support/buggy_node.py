@@ -20,9 +20,11 @@ from node.consumers.group_limits import GroupLimits
 from node.delivery import reading_order
 from node.delivery.expiry import Expired
 from node.delivery.key_lines import NO_KEY, KeyLines
+from node.delivery.resets import Resets
 from node.process.command import main
 from node.shard.apply import Applier
 from node.shard.dispatcher import Dispatcher
+from storage.queues.ack_state import AckStates
 from storage.views import unit
 from storage.views.recurrences import State
 from timewheel.wheel import Wheel
@@ -170,6 +172,16 @@ def leave_out_an_occurrence() -> None:
     vars(occurrence_planner)["plan_next"] = plan_next
 
 
+def keep_what_was_done() -> None:
+    """A group that is reset stays done with what it was done with."""
+    _patch(AckStates, "begin_at", lambda *_: None)
+
+
+def let_old_receipts_count() -> None:
+    """What was received before a group's reset may still be acknowledged after it."""
+    _patch(Resets, "is_stale", lambda *_: False)
+
+
 def _patch(owner: object, name: str, replacement: object) -> None:
     setattr(owner, name, replacement)
 
@@ -188,6 +200,8 @@ BUGS: Final = {
     "leave one unmoved": leave_one_unmoved,
     "repeat an occurrence": repeat_an_occurrence,
     "leave out an occurrence": leave_out_an_occurrence,
+    "keep what was done": keep_what_was_done,
+    "let old receipts count": let_old_receipts_count,
 }
 
 if __name__ == "__main__":

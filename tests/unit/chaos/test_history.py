@@ -7,6 +7,7 @@ from chaos.history import (
     Fault,
     Finish,
     History,
+    Reset,
     Sent,
     Sweep,
     Unique,
@@ -33,7 +34,11 @@ def a_history() -> History:
     history.refused.add(second)
     history.cancels += [Cancel(first, CancelOutcome.CANCELLED, 8.0, 7.0), Cancel(first, None, 9.0)]
     history.deliveries.append(Delivery("workers", "orders", first, ID, 1, 3, 10, 10.5, 100))
-    history.finishes.append(Finish("workers", first, 1, "ack", True, 11.0, 12.0))
+    history.finishes.append(Finish("workers", first, 1, "ack", True, 11.0, 12.0, 0, 3, 8))
+    history.resets += [
+        Reset("workers", (1, 2), 13.0, 14.0),
+        Reset("workers", None, 15.0, 16.0),
+    ]
     history.uniques += [
         Unique(first, "a", DedupOutcome.PUBLISHED, None),
         Unique(second, "a", DedupOutcome.KEPT, ID),

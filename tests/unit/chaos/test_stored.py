@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from chaos.history import Entry, body_of
+from chaos.history import Begun, Entry, body_of
 from chaos.stored import LogFiles, read_stored
 from hourwheel import errors
 from hourwheel.formats import record_batch
@@ -20,7 +20,14 @@ from hourwheel.formats.record_batch import (
     build_publish,
     build_rows,
 )
-from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, TopicConfig
+from hourwheel.internal.v1.state_pb2 import (
+    ConfigChange,
+    EpochStart,
+    GroupConfig,
+    Subscription,
+    SubscriptionReset,
+    TopicConfig,
+)
 
 NOW_MS: Final = 1_800_000_000_000
 
@@ -108,3 +115,31 @@ def test_log_makes_no_sense_when_a_dispatch_stands_twice(tmp_path: Path) -> None
     writer.write(tmp_path)
     with pytest.raises(AssertionError):
         read_stored(LogFiles(tmp_path), len(writer.raw))
+
+
+def test_resets_are_told_with_where_they_begin_and_which_leases_are_void(tmp_path: Path) -> None:
+    writer = a_log()
+    retries = TopicConfig(topic_id=2, name="%RETRY%billing|orders", queue_count=1, internal=True)
+    reset = SubscriptionReset(
+        group_id=1,
+        topic_id=1,
+        former_retry_topic_id=2,
+        retry_topic_id=3,
+        topic_queues=[1 << 8],
+        positions=[1],
+        receipts_epoch=4,
+        receipts_lease_id=5,
+    )
+    changes = [
+        ConfigChange(put_topic=retries),
+        ConfigChange(put_group=GroupConfig(group_id=1, name="billing", attempts_max=3)),
+        ConfigChange(put_subscription=Subscription(group_id=1, topic_id=1, retry_topic_id=2)),
+        ConfigChange(reset_subscription=reset),
+        ConfigChange(reset_subscription=reset),  # somebody was faster: it is void
+    ]
+    for change in changes:
+        writer.add(build_blob(Kind.CONFIG, change.SerializeToString()))
+    writer.write(tmp_path)
+    _, stored = read_stored(LogFiles(tmp_path), len(writer.raw))
+    assert stored.begun == {"billing": [Begun({1 << 8: 1}, (4, 5), NOW_MS)]}
+    assert stored.places == {3: (1 << 8, 0), 0: (1 << 8, 1)}

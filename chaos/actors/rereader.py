@@ -1,0 +1,103 @@
+"""A group that begins anew under load, further back or further on, again and again.
+
+Another group reads the same messages, some of which have priorities, and is never reset: to it
+nothing may happen. What the first one must get: chaos/actors/beginnings.py.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from chaos.history import Reset, body_of
+from hourwheel import AsyncAdmin, AsyncProducer, Message, ReceivedMessage, errors
+from hourwheel.formats import receipt
+from hourwheel.transport.retry import is_undecided
+
+if TYPE_CHECKING:
+    import random
+
+    from chaos.workload import Workload
+
+TOPIC: Final = "theta"
+QUEUES: Final = 2
+AGAIN: Final = "theta-again"
+GROUPS: Final = (AGAIN, "theta-once")
+READERS: Final = (AGAIN, AGAIN, "theta-once")
+"""A group for each consumer."""
+ATTEMPTS_MAX: Final = 64
+_PRIORITIES: Final = (0, 0, 0, 4, 9)
+_LIST_MAX: Final = 8
+_LISTS_PAUSE_MS: Final = 200
+_RESETS_PAUSE_MS: Final = (300, 2_500)
+_BACK_MS_MAX: Final = 6_000
+_STEP_MAX: Final = 40
+"""By how many positions a group is set back or on."""
+_SPARSE: Final = 1 << 63
+"""Says of a lease's id in a receipt that a filter picked its messages."""
+
+
+def lease_of(message: ReceivedMessage) -> tuple[int, int]:
+    """(epoch, number of the lease in it) with which a message came."""
+    handle = receipt.parse(message.batch.receipt)
+    return handle.epoch, handle.lease_id & ~_SPARSE
+
+
+async def publish_reread(load: "Workload", producer: AsyncProducer) -> None:
+    """Lists of few messages, until there shall be no more."""
+    chooser = load.chooser("reread")
+    while not load.is_stopping:
+        count = chooser.randint(1, _LIST_MAX)
+        serials, times, is_delay = load.make(TOPIC, count, chooser, with_far=False)
+        messages = [
+            Message(
+                body_of(serial),
+                delay_ms=at if is_delay else None,
+                due_ms=None if is_delay else at,
+                priority=chooser.choice(_PRIORITIES),
+            )
+            for serial, at in zip(serials, times, strict=True)
+        ]
+        await load.publish_together(producer, TOPIC, serials, messages, chooser)
+        await load.pass_ms(_LISTS_PAUSE_MS)
+
+
+class Rereader:
+    """Resets the group, one reset after the other."""
+
+    def __init__(self, load: "Workload", admin: AsyncAdmin) -> None:
+        """Nothing was reset yet."""
+        self._load, self._admin = load, admin
+        self._chooser = load.chooser("reset")
+        self._positions: tuple[int, ...] = (0,) * QUEUES
+        """Where it began the last time."""
+
+    async def work(self) -> None:
+        """Until there shall be no more messages."""
+        while not self._load.is_stopping:
+            await self._load.pass_ms(self._chooser.randint(*_RESETS_PAUSE_MS))
+            await self._reset()
+
+    async def _reset(self) -> None:
+        """Once: what is refused is not done, and what nobody knows of may be."""
+        load = self._load
+        requested_ms, told = load.clock.wall_ms(), None
+        where = _choose(self._chooser, self._positions, int(requested_ms))
+        try:
+            told = (await self._admin.reset_group(AGAIN, TOPIC, **where)).positions
+        except errors.HourwheelError as error:
+            if not is_undecided(error):
+                return
+        else:
+            self._positions = told
+        load.history.resets.append(Reset(AGAIN, told, requested_ms, load.clock.wall_ms()))
+        load.note()
+
+
+def _choose(chooser: "random.Random", last: tuple[int, ...], now_ms: int) -> dict[str, Any]:
+    """Where to begin: of all kinds, and rarely with everything."""
+    chance = chooser.random()
+    if chance < 0.08:
+        return {"to": "first"}
+    if chance < 0.25:
+        return {"to": "now"}
+    if chance < 0.65:
+        return {"to": now_ms - chooser.randint(1, _BACK_MS_MAX)}
+    return {"positions": [max(0, at + chooser.randint(-_STEP_MAX, _STEP_MAX)) for at in last]}

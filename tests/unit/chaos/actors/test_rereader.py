@@ -1,0 +1,59 @@
+"""Resets are of all kinds, and only what may have been done is taken down."""
+
+from typing import Any
+
+from chaos.actors import rereader
+from chaos.actors.company import GROUPS
+from hourwheel import errors
+from hourwheel.client.groups.positions import GroupReset
+from hourwheel.formats.message_id import MessageId
+from tests.support.impatient_load import ImpatientLoad
+
+LISTS, RESETS = 20, 60
+
+
+class Producer:
+    def __init__(self) -> None:
+        self.priorities: set[int] = set()
+
+    async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
+        assert topic == rereader.TOPIC
+        self.priorities |= {one.priority for one in messages}
+        return [MessageId(0, 1, at, 0) for at, _ in enumerate(messages)]
+
+
+async def test_messages_have_priorities_and_are_waited_for() -> None:
+    load, producer = ImpatientLoad.ending_after(LISTS), Producer()
+    await rereader.publish_reread(load, producer)  # type: ignore[arg-type]
+    assert load.open_count == len(load.history.sent)
+    assert len(producer.priorities) > 1
+    assert {GROUPS[name][0] for name in rereader.GROUPS} == {rereader.TOPIC}
+    assert set(rereader.READERS) == set(rereader.GROUPS)
+
+
+class Admin:
+    """The second call is refused, of the third nobody knows."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def reset_group(self, group: str, topic: str, **where: Any) -> GroupReset:
+        assert (group, topic) == (rereader.AGAIN, rereader.TOPIC)
+        self.asked.append(where)
+        if len(self.asked) == 2:
+            raise errors.InvalidArgument
+        if len(self.asked) == 3:
+            raise errors.Timeout
+        return GroupReset(0, 0, 0, 0, (len(self.asked), 100))
+
+
+async def test_group_is_reset_back_and_on_and_what_was_refused_is_left_out() -> None:
+    load, admin = ImpatientLoad.ending_after(RESETS), Admin()
+    await rereader.Rereader(load, admin).work()  # type: ignore[arg-type]
+    told = [one.positions for one in load.history.resets]
+    assert told[:3] == [(1, 100), None, (4, 100)]
+    assert len(told) == RESETS - 1
+    kinds = {str(one.get("to", "positions")) for one in admin.asked}
+    assert {"first", "now", "positions"} < kinds
+    steps = [one["positions"][1] - 100 for one in admin.asked[3:] if "positions" in one]
+    assert min(steps) < 0 < max(steps)

@@ -20,7 +20,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chaos.actors import clockmaker, grocer, postponer, pupils, ranker, rereader
-from chaos.actors.company import CONSUMERS, groups_of, note_rules, publishers, settings_of
+from chaos.actors.company import (
+    CONSUMERS,
+    groups_of,
+    note_rules,
+    publishers,
+    settings_of,
+    work_ms_max,
+)
 from chaos.actors.trader import Trader
 from chaos.history import (
     Accepted,
@@ -517,9 +524,8 @@ class Workload:
                     self.given_up.append(error)
                     continue
                 self._take_down(group, messages)
-                if group in self.history.limits:  # so that what it may hold is what it holds
-                    actor = ranker if group in ranker.GROUPS else pupils
-                    await self.pass_ms(chooser.random() * actor.WORK_MS_MAX)
+                if busy_ms := work_ms_max(group):
+                    await self.pass_ms(chooser.random() * busy_ms)
                 await self._finish(consumer, group, attempts_max, messages, chooser)
         finally:
             with suppress(errors.HourwheelError):

@@ -63,6 +63,18 @@ def settings_of(group: str) -> dict[str, Any]:
     return {"attempts_max": GROUPS[group][1], **keeping}
 
 
+def work_ms_max(group: str) -> float:
+    """How long a consumer of a group is busy with what it got; 0: it is not.
+
+    Of one with limits: so that what it may hold is what it holds.
+    """
+    if group == rereader.AGAIN:
+        return rereader.WORK_MS_MAX
+    if group not in _RULES or not _RULES[group].in_flight_max:
+        return 0.0
+    return ranker.WORK_MS_MAX if group in ranker.GROUPS else pupils.WORK_MS_MAX
+
+
 def note_rules(group: str, history: History) -> None:
     """Take down what it promises."""
     rules = _RULES.get(group, pupils.Rules())

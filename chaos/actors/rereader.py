@@ -23,11 +23,14 @@ GROUPS: Final = (AGAIN, "theta-once")
 READERS: Final = (AGAIN, AGAIN, "theta-once")
 """A group for each consumer."""
 ATTEMPTS_MAX: Final = 64
+WORK_MS_MAX: Final = 300.0
+"""So long a consumer of the group is busy with what it got: resets come meanwhile."""
 _PRIORITIES: Final = (0, 0, 0, 4, 9)
 _LIST_MAX: Final = 8
 _LISTS_PAUSE_MS: Final = 200
 _RESETS_PAUSE_MS: Final = (300, 2_500)
 _BACK_MS_MAX: Final = 6_000
+_LAST_BACK_MS: Final = 60_000
 _STEP_MAX: Final = 40
 """By how many positions a group is set back or on."""
 _SPARSE: Final = 1 << 63
@@ -70,25 +73,29 @@ class Rereader:
         """Where it began the last time."""
 
     async def work(self) -> None:
-        """Until there shall be no more messages."""
+        """Until there shall be no more messages. In the end the group gets much once more."""
         while not self._load.is_stopping:
             await self._load.pass_ms(self._chooser.randint(*_RESETS_PAUSE_MS))
-            await self._reset()
+            now_ms = int(self._load.clock.wall_ms())
+            await self._reset(_choose(self._chooser, self._positions, now_ms))
+        back_ms = int(self._load.clock.wall_ms()) - _LAST_BACK_MS
+        while not await self._reset({"to": back_ms}):
+            await self._load.pass_ms(_RESETS_PAUSE_MS[0])
 
-    async def _reset(self) -> None:
-        """Once: what is refused is not done, and what nobody knows of may be."""
-        load = self._load
-        requested_ms, told = load.clock.wall_ms(), None
-        where = _choose(self._chooser, self._positions, int(requested_ms))
+    async def _reset(self, where: dict[str, Any]) -> bool:
+        """Once: what is refused is not done, and what nobody knows of may be. Whether it is."""
+        load, told = self._load, None
+        requested_ms = load.clock.wall_ms()
         try:
             told = (await self._admin.reset_group(AGAIN, TOPIC, **where)).positions
         except errors.HourwheelError as error:
             if not is_undecided(error):
-                return
+                return False
         else:
             self._positions = told
         load.history.resets.append(Reset(AGAIN, told, requested_ms, load.clock.wall_ms()))
         load.note()
+        return told is not None
 
 
 def _choose(chooser: "random.Random", last: tuple[int, ...], now_ms: int) -> dict[str, Any]:

@@ -299,6 +299,27 @@ def _check(given: list[str], outcomes: Any, doubt: Doubt) -> None:
     raise error
 
 
+async def reset(call: Call) -> Done:
+    """Let the group begin anew in a topic, or tell what that would come to. Sent once."""
+    requested: models.Reset = call.body
+    found = await AsyncAdmin(call.caller.channel).reset_group(
+        call.names["group"],
+        requested.topic,
+        requested.start,
+        positions=requested.positions,
+        count_only=requested.count_only,
+    )
+    return Done(
+        models.WasReset(
+            again_count=found.again_count,
+            skipped_count=found.skipped_count,
+            retries_dropped_count=found.retries_dropped_count,
+            unresolved_count=found.unresolved_count,
+            positions=list(found.positions),
+        )
+    )
+
+
 # --- changing and looking -----------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from hourwheel import errors, limits
 from hourwheel.due_time import When, parse_duration_ms, parse_when
 from hourwheel.instants import check_instant
 from hourwheel.priorities import NO_PRIORITY, PRIORITY_MAX
+from hourwheel.types import QUEUE_COUNT_MAX
 
 PUBLISH_COUNT_MAX: Final = 1_000
 IDS_MAX: Final = 1_000
@@ -259,6 +260,50 @@ class Extend(Receipts):
     """Leases that are to last, from now on, for `invisible`."""
 
     invisible: Length
+
+
+class Reset(Sent):
+    """Where a group begins anew: `to`, or a position of each queue."""
+
+    topic: Name
+    to: Instant | None = Field(
+        default=None,
+        description="'first': with what is still there; 'now'; or an instant, as "
+        "'2027-03-01T09:00:00Z' or milliseconds since the Unix epoch: with what was released then "
+        "or later.",
+    )
+    positions: list[Annotated[int, Field(ge=0, lt=_MS_MAX)]] = Field(
+        default=[],
+        max_length=QUEUE_COUNT_MAX,
+        description="Of each queue of the topic, in order, the first one that the group gets.",
+    )
+    count_only: bool = Field(
+        default=False, description="Tell what it would come to, and change nothing."
+    )
+
+    @model_validator(mode="after")
+    def check_one(self) -> Self:
+        """One of the two."""
+        if (self.to is None) == (not self.positions):
+            raise ValueError("either to or positions is needed")
+        return self
+
+    @property
+    def start(self) -> str | int | None:
+        """As the client takes it. Raises InvalidDueTime."""
+        return self.to if self.to in {None, "first", "now"} else when_of(self.to, None).due_ms
+
+
+class WasReset(Given):
+    """What a reset comes to."""
+
+    again_count: int = Field(description="Messages that the group gets again.")
+    skipped_count: int = Field(description="Those that it had to do, and does not get.")
+    retries_dropped_count: int = Field(
+        description="Released retries that it had to do. Those not yet due are dropped uncounted."
+    )
+    unresolved_count: int = Field(description="Messages that it has to do from now on.")
+    positions: list[int] = Field(description="Of each queue, where it begins.")
 
 
 class Finished(Given):

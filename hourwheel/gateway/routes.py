@@ -172,5 +172,16 @@ ROUTES: Final = (
         answer=models.Extended,
         example={"receipts": [_RECEIPT], "invisible": "1m"},
     ),
+    Route(
+        method="POST",
+        path="/v1/groups/{group}/reset",
+        name="reset",
+        summary="Begin anew in a topic, further back or further on, or tell what that comes to.",
+        handle=calls.reset,
+        twins=(methods.RESET_GROUP.path,),
+        body=models.Reset,
+        answer=models.WasReset,
+        example={"topic": "orders", "to": "first", "count_only": True},
+    ),
 )
 """A path that is a name in one route and a word in another is the word: routes with words first."""

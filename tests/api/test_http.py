@@ -119,6 +119,33 @@ async def test_nack_brings_it_again_and_a_filter_leaves_out(world: HttpWorld) ->
         assert (await world.post("/v1/groups/g/nack", receipts)).status == 200
 
 
+async def test_a_group_begins_anew_as_was_counted_before(world: HttpWorld) -> None:
+    await world.post("/v1/topics/t/messages", [{"text": "a"}, {"text": "b"}, {"text": "c"}])
+    requested, path = {"topic": "t", "wait_ms": 20_000}, "/v1/groups/g/reset"
+    receipts: list[str] = []
+    while len(receipts) < 3:
+        received = await world.post("/v1/groups/g/receive", requested)
+        receipts += [one["receipt"] for one in received.json["messages"]]
+    assert (await world.post("/v1/groups/g/ack", {"receipts": receipts[:2]})).status == 200
+    counted = await world.post(path, {"topic": "t", "positions": [1], "count_only": True})
+    wanted = {"again_count": 1, "skipped_count": 0, "retries_dropped_count": 0}
+    wanted |= {"unresolved_count": 2, "positions": [1]}
+    assert (counted.status, counted.json) == (200, wanted)
+    nothing = await world.post("/v1/groups/g/receive", {"topic": "t"})
+    assert nothing.json["messages"] == [], "it was only counted"
+    done = await world.post(path, {"topic": "t", "positions": [1]})
+    assert (done.status, done.json) == (200, wanted)
+    stale = await world.post("/v1/groups/g/ack", {"receipts": receipts[2:]})
+    assert stale.reason == "STALE_RECEIPT"
+    again = await world.post("/v1/groups/g/receive", requested)
+    assert [one["text"] for one in again.json["messages"]] == ["b", "c"]
+    for to in ("first", "2025-01-01T00:00:00Z"):
+        assert (await world.post(path, {"topic": "t", "to": to})).json["unresolved_count"] == 3
+    assert (await world.post(path, {"topic": "t", "to": "now"})).json["skipped_count"] == 3
+    for wrong in ({}, {"to": "now", "positions": [1]}, {"to": "5m"}, {"positions": [-1]}):
+        assert (await world.post(path, {"topic": "t", **wrong})).status in {400, 422}
+
+
 async def test_a_call_with_an_idempotency_key_happens_once(world: HttpWorld) -> None:
     path, body = "/v1/topics/t/messages", {"text": "x", "delay": "1h", "keys": ["k"]}
     first = await world.post(path, body, idempotency_key="order-17")

@@ -6,11 +6,12 @@ Each is logged.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.groups.positions import GroupReset
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.filter_language.text import FilterExpression
@@ -25,7 +26,7 @@ from node.telemetry import logs
 PREFIX: Final = "/api/"
 _CALL_MS: Final = 8_000.0
 """A call to the cluster is tried for so long: a person waits."""
-_HARMLESS: Final = {"count", "stop"}
+_HARMLESS: Final = {"count", "count-reset", "stop"}
 """Work for the node, but no change."""
 _log = logs.get(__name__)
 
@@ -225,6 +226,27 @@ class Api:
         _log.warning("console_retention_changed", topic=topic.name, retention_ms=topic.retention_ms)
         return {"retention_ms": topic.retention_ms, "version": topic.version}
 
+    async def _count_reset(self, given: Given) -> dict[str, object]:
+        return asdict(await self._reset_as_asked(given, count_only=True))
+
+    async def _reset(self, given: Given) -> dict[str, object]:
+        done = await self._reset_as_asked(given, count_only=False)
+        _log.warning(
+            "console_group_reset",
+            group=fields.text(given, "group"),
+            topic=fields.text(given, "topic"),
+            again_count=done.again_count,
+            skipped_count=done.skipped_count,
+        )
+        return asdict(done)
+
+    async def _reset_as_asked(self, given: Given, *, count_only: bool) -> GroupReset:
+        to, to_ms = fields.text(given, "to", ""), fields.number(given, "to_ms", 0)
+        if to not in {"", "first", "now"} or bool(to) == bool(to_ms):
+            raise errors.InvalidArgument('give to ("first" or "now") or to_ms', field="to")
+        group, topic = fields.text(given, "group"), fields.text(given, "topic")
+        return await self._admin.reset_group(group, topic, to or to_ms, count_only=count_only)
+
     READS: ClassVar[Mapping[str, Handler]] = {
         "cluster": _cluster,
         "wheel": _wheel,
@@ -246,6 +268,8 @@ class Api:
         "grant": _grant,
         "revoke": _revoke,
         "retention": _retention,
+        "count-reset": _count_reset,
+        "reset": _reset,
     }
     """What may be done; likewise."""
 

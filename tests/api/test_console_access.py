@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from hourwheel import AsyncAdmin
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from hourwheel.client.access import Limits
 from tests.support.console_client import ConsoleClient
 from tests.support.embedded_node import EmbeddedNode
@@ -110,6 +110,48 @@ async def test_a_change_of_what_has_changed_since_is_refused(node: EmbeddedNode)
     assert topic["retention_ms"] == DAY_MS
 
 
+async def test_who_administers_a_group_counts_and_then_lets_it_begin_anew(
+    node: EmbeddedNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, eve = await console_of(node, "root"), await console_of(node, "eve")
+    options: dict[str, Any] = {"user": ("root", "of root")}
+    async with (
+        AsyncProducer(node.address, **options) as producer,
+        AsyncConsumer(node.address, group="billing", topic="orders", **options) as consumer,
+    ):
+        await producer.publish_many("orders", [Message(b"a"), Message(b"b")])
+        got: list[bytes] = []
+        while len(got) < 2:
+            messages = await consumer.receive(2, wait_ms=20_000)
+            await consumer.ack(messages)
+            got += [one.body for one in messages]
+        asked = {"group": "billing", "topic": "orders", "to": "first"}
+        for name in ("count-reset", "reset"):
+            assert reason(await eve.post(name, asked)) == (403, "PERMISSION_DENIED")
+        status, counted = await root.post("count-reset", asked)
+        assert (status, counted["again_count"], counted["unresolved_count"]) == (200, 2, 2)
+        async with AsyncAdmin(node.address, **options) as admin:
+            assert (await admin.get_group("billing")).lags[0].unresolved_count == 0
+        assert (await root.post("reset", asked))[0] == 200
+        again = await consumer.receive(2, wait_ms=20_000)
+        assert again[0].body == b"a"
+    logged: list[Any] = [one.msg for one in caplog.records if isinstance(one.msg, dict)]
+    (noted,) = [one for one in logged if one["event"] == "console_group_reset"]
+    assert (noted["group"], noted["topic"], noted["again_count"]) == ("billing", "orders", 2)
+    audited = [one for one in logged if one.get("method", "").endswith(".ResetGroup")]
+    told = [(one["principal"], one["outcome"]) for one in audited]
+    assert told == [("eve", "PERMISSION_DENIED")] * 2 + [("root", "OK")] * 2
+
+
+@pytest.mark.parametrize("wrong", [{}, {"to": "now", "to_ms": 5}, {"to": "then"}, {"to_ms": -1}])
+async def test_what_is_no_place_to_begin_is_refused(
+    node: EmbeddedNode, wrong: dict[str, Any]
+) -> None:
+    root = await console_of(node, "root")
+    for name in ("count-reset", "reset"):
+        assert (await root.post(name, {"group": "g", "topic": "orders", **wrong}))[0] == 400
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -140,6 +182,6 @@ async def test_another_page_grants_nothing(node: EmbeddedNode) -> None:
         {"X-Hourwheel-Token": "guessed"},
         {"Content-Type": "text/plain"},
     ):
-        for name in ("grant", "revoke", "retention"):
+        for name in ("grant", "revoke", "retention", "reset"):
             assert (await root.post(name, given, **headers))[0] in {403, 415}, headers
     assert (await root.get("access"))[1]["grants"] == []

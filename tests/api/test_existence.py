@@ -239,6 +239,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "revoke": {"principal": "{user}", "kind": "topic", "resource": "{name}", "expected_version": 1},
     "retention": {"topic": "{name}", "retention_ms": 86_400_000, "expected_version": 1},
+    "count-reset": {"group": "{name}", "topic": "{name}", "to": "first"},
+    "reset": {"group": "{name}", "topic": "{name}", "to": "now"},
 }
 """Call of the console -> what is given; in braces what there is of it, or is not."""
 

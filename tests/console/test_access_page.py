@@ -1,8 +1,8 @@
-"""Grants and retention in a real browser, with three nodes behind it."""
+"""Grants, retention and resets of groups in a real browser, with three nodes behind it."""
 
 from playwright.async_api import expect
 
-from hourwheel import AsyncAdmin, AsyncProducer, Message
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.console.scenes import Opened, keep
 
@@ -64,3 +64,34 @@ async def test_how_long_a_topic_keeps_what_was_released_is_shown_and_set(
         await expect(page.get_by_role("button", name="orders is kept for 2 d 12 h")).to_be_visible()
         assert (await admin.get_topic("orders")).retention_ms == DAY_MS * 5 // 2
         await keep(page, "topics-kept")
+
+
+async def test_a_group_begins_anew_after_a_count_and_its_name(
+    cluster: LocalCluster, open_page: Opened
+) -> None:
+    async with (
+        AsyncProducer(cluster.servers) as producer,
+        AsyncAdmin(cluster.servers) as admin,
+        AsyncConsumer(cluster.servers, group="billing", topic="orders") as consumer,
+    ):
+        await producer.publish_many("orders", [Message(b"x"), Message(b"y")])
+        count = 0
+        while count < 2:
+            messages = await consumer.receive(2, wait_ms=20_000)
+            await consumer.ack(messages)
+            count += len(messages)
+        await consumer.close()
+        page = await open_page(url_of(cluster, "groups"))
+        await page.get_by_text("1 topic of billing").click()
+        await page.get_by_role("button", name="Let billing begin anew in orders").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("Begin with").select_option("first")
+        await dialog.get_by_role("button", name="Count first").click()
+        await expect(dialog).to_contain_text("It gets 2 messages again.")
+        await expect(dialog.get_by_role("button", name="Begin anew")).to_be_disabled()
+        assert (await admin.get_group("billing")).lags[0].unresolved_count == 0
+        await dialog.get_by_role("textbox").fill("billing")
+        await dialog.get_by_role("button", name="Begin anew").click()
+        await expect(page.get_by_text("billing has 2 messages of orders to do.")).to_be_visible()
+        assert (await admin.get_group("billing")).lags[0].unresolved_count == 2
+        await keep(page, "group-reset")

@@ -1,6 +1,8 @@
-// Consumer groups: what each has still to do, and what it gave up.
+// Consumer groups: what each has still to do, and what it gave up; where it begins anew.
 
-import { empty, h, put, table } from "../dom.js";
+import { confirm, toast } from "../ask.js";
+import { post } from "../client.js";
+import { empty, field, h, put, table } from "../dom.js";
 import { count, number, span } from "../format.js";
 import { listing } from "./listing.js";
 
@@ -9,6 +11,56 @@ const whole = (words) => words.replaceAll(" ", "\u00a0");
 
 export function groupsPage(context) {
   const opened = new Set();
+
+  /** First where, then what that comes to, and only then it is done. */
+  async function beginAnew(group, topic) {
+    const option = (value, words) => h("option", { value }, words);
+    const where = h(
+      "select",
+      null,
+      option("now", "now: it skips all that it has to do"),
+      option("first", "the first message that is still there"),
+      option("time", "what was released at an instant, or later"),
+    );
+    const at = h("input", { type: "datetime-local", step: "1" });
+    const isChosen = await confirm({
+      title: `Where does ${group} begin anew in ${topic}?`,
+      words: [field("Begin with", where), field("Instant", at, "In this browser's time zone.")],
+      action: "Count first",
+    });
+    if (!isChosen) return;
+    const isTime = where.value === "time";
+    const asked = {
+      group,
+      topic,
+      ...(isTime ? { to_ms: new Date(at.value).getTime() || 0 } : { to: where.value }),
+    };
+    try {
+      const counted = await post("count-reset", asked);
+      const isSure = await confirm({
+        title: `Let ${group} begin anew in ${topic}?`,
+        words: [
+          h("p", null, `It gets ${count(counted.again_count, "message")} again.`),
+          h("p", null, `It does not get ${number(counted.skipped_count)} that it has to do.`),
+          h(
+            "p",
+            null,
+            `Its retries are dropped: ${number(counted.retries_dropped_count)} that are due, `,
+            "and all that are not.",
+          ),
+          h("p", null, `Then it has ${count(counted.unresolved_count, "message")} to do.`),
+        ],
+        action: "Begin anew",
+        typed: group,
+      });
+      if (!isSure) return;
+      const done = await post("reset", asked);
+      toast(`${group} has ${count(done.unresolved_count, "message")} of ${topic} to do.`);
+    } catch (error) {
+      toast(error.message, "bad");
+    }
+    context.look();
+  }
 
   function lags(group) {
     const details = h("details", { class: "lags" });
@@ -35,6 +87,22 @@ export function groupsPage(context) {
           {
             title: "Oldest",
             cell: (one) => (one.oldest_age_ms ? whole(span(one.oldest_age_ms)) : "none"),
+          },
+          {
+            title: "Place",
+            cell: (one) =>
+              one.topic && !one.topic.startsWith("%")
+                ? h(
+                    "button",
+                    {
+                      type: "button",
+                      class: "quiet changes",
+                      "aria-label": `Let ${group.name} begin anew in ${one.topic}`,
+                      onclick: () => beginAnew(group.name, one.topic),
+                    },
+                    "begin anew",
+                  )
+                : "",
           },
         ],
         group.lags,

@@ -393,7 +393,7 @@ class Begun(NamedTuple):
 
     positions: dict[int, int]
     """Queue -> where it begins there: the topic's own queues first, in order."""
-    void_up_to: tuple[int, int]
+    stale_up_to: tuple[int, int]
     """(epoch, lease id): leases up to this one are of before."""
     store_ms: int
     """Of the record, by the node's clock."""

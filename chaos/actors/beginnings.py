@@ -17,7 +17,7 @@ def life_of(stored: Stored, one: Delivery | Finish) -> int:
     begun = stored.begun.get(one.group)
     if begun is None:
         return 0
-    return bisect_left([reset.void_up_to for reset in begun], (one.epoch, one.lease_id))
+    return bisect_left([reset.stale_up_to for reset in begun], (one.epoch, one.lease_id))
 
 
 def last_life(stored: Stored, group: str) -> int:
@@ -29,29 +29,31 @@ def begun_anew(
     history: History, stored: Stored, clock_ms: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """I10: a group that was reset gets all from there on, and nothing of before."""
-    told = {reset.group for reset in history.resets}
-    for group in sorted(told | stored.begun.keys()):
+    reported = {reset.group for reset in history.resets}
+    for group in sorted(reported | stored.begun.keys()):
         begun = stored.begun.get(group, [])
-        asked = [one for one in history.resets if one.group == group]
-        matched, left = _match(asked, begun, clock_ms)
-        unanswered = sum(one.positions is None for one in asked)
+        requested = [one for one in history.resets if one.group == group]
+        matched, left = _match(requested, begun, clock_ms)
+        unanswered = sum(one.positions is None for one in requested)
         if left > unanswered:
             text = (
                 f"{group} was reset {left} times beside those told, {unanswered} are not known of"
             )
             yield "reset", text
-        for reset in asked:
+        for reset in requested:
             if reset.positions is not None and reset not in matched:
                 yield "reset", f"was told to be done, and the log has none such: {reset}"
         yield from _where(history, stored, group)
-        yield from _void(history, stored, matched, clock_ms)
+        yield from _stale(history, stored, matched, clock_ms)
         if begun:
             yield from _not_again(history, stored, group)
 
 
-def _match(asked: list[Reset], begun: list[Begun], clock_ms: float) -> tuple[dict[Reset, int], int]:
+def _match(
+    requested: list[Reset], begun: list[Begun], clock_ms: float
+) -> tuple[dict[Reset, int], int]:
     """Reset that was told to be done -> the life that it began; and how many others there are."""
-    done = [one for one in asked if one.positions is not None]
+    done = [one for one in requested if one.positions is not None]
     matched: dict[Reset, int] = {}
     for life, one in enumerate(begun, 1):
         for reset in done[len(matched) :][:1]:
@@ -75,7 +77,7 @@ def _where(history: History, stored: Stored, group: str) -> Iterator[tuple[str, 
             yield "before its beginning", f"at {place}, begun anew at {first}: {one}"
 
 
-def _void(
+def _stale(
     history: History, stored: Stored, matched: dict[Reset, int], clock_ms: float
 ) -> Iterator[tuple[str, str]]:
     """Once a reset is told to be done, nothing of the lives before it counts or comes."""

@@ -84,18 +84,18 @@ class Rereader:
 
     async def _reset(self, where: dict[str, Any]) -> bool:
         """Once: what is refused is not done, and what nobody knows of may be. Whether it is."""
-        load, told = self._load, None
+        load, reported = self._load, None
         requested_ms = load.clock.wall_ms()
         try:
-            told = (await self._admin.reset_group(AGAIN, TOPIC, **where)).positions
+            reported = (await self._admin.reset_group(AGAIN, TOPIC, **where)).positions
         except errors.HourwheelError as error:
             if not is_undecided(error):
                 return False
         else:
-            self._positions = told
-        load.history.resets.append(Reset(AGAIN, told, requested_ms, load.clock.wall_ms()))
+            self._positions = reported
+        load.history.resets.append(Reset(AGAIN, reported, requested_ms, load.clock.wall_ms()))
         load.note()
-        return told is not None
+        return reported is not None
 
 
 def _choose(chooser: "random.Random", last: tuple[int, ...], now_ms: int) -> dict[str, Any]:

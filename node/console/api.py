@@ -227,10 +227,10 @@ class Api:
         return {"retention_ms": topic.retention_ms, "version": topic.version}
 
     async def _count_reset(self, given: Given) -> dict[str, object]:
-        return asdict(await self._reset_as_asked(given, count_only=True))
+        return asdict(await self._reset_as_requested(given, count_only=True))
 
     async def _reset(self, given: Given) -> dict[str, object]:
-        done = await self._reset_as_asked(given, count_only=False)
+        done = await self._reset_as_requested(given, count_only=False)
         _log.warning(
             "console_group_reset",
             group=fields.text(given, "group"),
@@ -240,7 +240,7 @@ class Api:
         )
         return asdict(done)
 
-    async def _reset_as_asked(self, given: Given, *, count_only: bool) -> GroupReset:
+    async def _reset_as_requested(self, given: Given, *, count_only: bool) -> GroupReset:
         to, to_ms = fields.text(given, "to", ""), fields.number(given, "to_ms", 0)
         if to not in {"", "first", "now"} or bool(to) == bool(to_ms):
             raise errors.InvalidArgument('give to ("first" or "now") or to_ms', field="to")

@@ -7,7 +7,7 @@ except where a field is said to be the node's.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -196,6 +196,14 @@ class Fault(NamedTuple):
     """When it was taken back; the cluster may need longer to be well."""
 
 
+_EVENTS: Final[dict[str, Callable[..., Any]]] = {
+    "guest_calls": GuestCall,
+    "grant_changes": GrantChange,
+    "changes": Change,
+}
+"""Field of a history -> what it holds, of those that hold nothing but numbers and names."""
+
+
 @dataclass
 class History:
     """Everything, in the order in which the harness saw it."""
@@ -286,10 +294,8 @@ class History:
         yield from [["cut off"]] * self.is_cut_off
 
     def _add(self, kind: str, rest: list[Any]) -> None:
-        if kind == "guest_calls":
-            self.guest_calls.append(GuestCall(*rest))
-        elif kind == "grant_changes":
-            self.grant_changes.append(GrantChange(*rest))
+        if kind in _EVENTS:
+            getattr(self, kind).append(_EVENTS[kind](*rest))
         elif kind == "deal":
             self.deals.append(tuple(rest))
         elif kind == "ordered":
@@ -306,8 +312,6 @@ class History:
             self.resets.append(Reset(rest[0], positions, *rest[2:]))
         elif kind == "limit":
             self.limits[rest[0]] = (rest[1], rest[2])
-        elif kind == "changes":
-            self.changes.append(Change(*rest))
         elif kind == "occurrences":
             name, index, message_id, due_ms = rest
             self.occurrences.append(Occurrence(name, index, MessageId(*message_id), due_ms))

@@ -45,7 +45,7 @@ def begun_anew(
                 yield "reset", f"was told to be done, and the log has none such: {reset}"
         yield from _where(history, stored, group)
         yield from _stale(history, stored, matched, clock_ms)
-        if begun:
+        if begun and not history.is_cut_off:
             yield from _not_again(history, stored, group)
 
 

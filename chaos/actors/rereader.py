@@ -84,16 +84,17 @@ class Rereader:
 
     async def _reset(self, where: dict[str, Any]) -> bool:
         """Once: what is refused is not done, and what nobody knows of may be. Whether it is."""
-        load, reported = self._load, None
+        load, reported, is_refused = self._load, None, False
         requested_ms = load.clock.wall_ms()
         try:
             reported = (await self._admin.reset_group(AGAIN, TOPIC, **where)).positions
-        except errors.HourwheelError as error:
-            if not is_undecided(error):
-                return False
-        else:
             self._positions = reported
-        load.history.resets.append(Reset(AGAIN, reported, requested_ms, load.clock.wall_ms()))
+        except errors.HourwheelError as error:
+            is_refused = not is_undecided(error)
+        finally:  # of what is cut off nobody knows, too
+            if not is_refused:
+                at_ms = requested_ms, load.clock.wall_ms()
+                load.history.resets.append(Reset(AGAIN, reported, *at_ms))
         load.note()
         return reported is not None
 

@@ -154,6 +154,14 @@ def test_fault_is_found(what: str) -> None:
     assert name in names(history, stored)
 
 
+def test_nothing_is_missed_that_had_not_come_when_the_history_was_cut_off() -> None:
+    history, stored = a_run()
+    lose_one(history, stored)
+    assert names(history, stored) == {"not again"}
+    history.is_cut_off = True
+    assert names(history, stored) == set()
+
+
 def test_reset_of_which_nobody_knows_may_be_in_the_log_or_not() -> None:
     history, stored = a_run()
     history.resets[0] = history.resets[0]._replace(positions=None)

@@ -1,6 +1,9 @@
 """Resets are of all kinds, and only what may have been done is taken down."""
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from chaos.actors import rereader
 from chaos.actors.company import GROUPS
@@ -60,3 +63,24 @@ async def test_group_is_reset_back_and_on_and_what_was_refused_is_left_out() -> 
     assert last_ms < now_ms - LAST_BACK_MS_MIN
     steps = [one["positions"][1] - 100 for one in admin.asked[3:] if "positions" in one]
     assert min(steps) < 0 < max(steps)
+
+
+class SilentAdmin:
+    """Its call is under way for ever."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def reset_group(self, *_: object, **__: object) -> None:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+
+async def test_reset_that_is_cut_off_may_have_been_done() -> None:
+    load, admin = ImpatientLoad.ending_after(RESETS), SilentAdmin()
+    working = asyncio.create_task(rereader.Rereader(load, admin).work())  # type: ignore[arg-type]
+    await admin.begun.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert [one.positions for one in load.history.resets] == [None]

@@ -21,16 +21,20 @@ from spark_jobs.audit.facts.scan import LogFacts
 
 Array = NDArray[Any]
 _NUMBER_MAX: Final = (1 << 31) - 1
-"""Of such a group; real ones are numbered from 1."""
+"""Of such a group; real ones are numbered from 1. A number that some row names is none of them: a
+forged row must not pass for one of such a group."""
 
 
 def follow_resets(facts: LogFacts, line: Timeline) -> None:
     """Give the rows behind resets, and what the timeline says of their groups, new numbers."""
     if not line.resets:
         return
+    rows = np.concatenate((facts.resolves["group_id"], facts.holds["group_id"]))
+    named = set(np.unique(rows).tolist()) | line.groups.keys()
+    numbers = (one for one in range(_NUMBER_MAX, 0, -1) if one not in named)
     by_place: dict[tuple[int, int], list[tuple[int, Reset]]] = defaultdict(list)
-    for number, reset in enumerate(line.resets):
-        by_place[reset.group_id, reset.topic_id].append((_NUMBER_MAX - number, reset))
+    for number, reset in zip(numbers, line.resets, strict=False):
+        by_place[reset.group_id, reset.topic_id].append((number, reset))
     for (group_id, topic_id), resets in by_place.items():
         ends = [*(one.offset for _, one in resets[1:]), FOREVER]
         line.window_ends[group_id, topic_id] = resets[0][1].offset

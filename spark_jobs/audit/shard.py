@@ -18,6 +18,7 @@ from hourwheel.internal.v1.state_pb2 import Checkpoint
 from spark_jobs.audit.checks import replicas
 from spark_jobs.audit.checks.catalog import Timeline, build_timeline
 from spark_jobs.audit.checks.dispatch import KEY_MIN, DispatchTable, begin_at, build_table
+from spark_jobs.audit.checks.impossible import aim_findings, impossible_findings
 from spark_jobs.audit.checks.ledger import LedgerPart, LedgerPlan
 from spark_jobs.audit.checks.replicas import NodeLog, Span
 from spark_jobs.audit.checks.resets import follow_resets
@@ -372,6 +373,8 @@ def make_ledger(state: ShardState) -> None:
     )
     state.add(*state.line.findings)
     state.add(*priority_findings(facts.misplaced, state.line.queue_counts, shard))
+    state.add(*aim_findings(facts.aims, state.line, shard))
+    state.add(*impossible_findings(facts, state.line, shard))
     follow_resets(facts, state.line)
     state.dispatch, found = build_table(
         facts.dispatches, shard, lead_ms_max=state.options.lead_ms_max, is_whole=state.is_whole

@@ -132,6 +132,7 @@ def cut_facts(facts: LogFacts, offset: int) -> LogFacts:
             "occurrences",
             "dedups",
             "misplaced",
+            "aims",
         )
     }
     return replace(

@@ -98,6 +98,7 @@ CHECKS: Final[dict[str, str]] = {
     "dispatch-overdue": "messages were due long before the log ends, and no DISPATCH came",
     "message-late": "a message was released long after its due time",
     "priority-misplaced": "a message is in the log for another queue than that of its priority",
+    "queue-absent": "a message is in the log for a queue or a topic that there is not",
     "occurrence-repeated": "a recurrence has two messages for an instant, or goes back",
     "queue-missing": "a released message has no entry in its queue: a dropped dispatch",
     "queue-doubled": "a message has more entries in a queue than releases: a doubled dispatch",
@@ -119,6 +120,8 @@ CHECKS: Final[dict[str, str]] = {
     "order-overtaken": "an ordered group was through with a message, or gave it back, while an"
     " earlier one of its key was not resolved",
     "resolve-unknown": "a RESOLVE of a group that never was, or with an unknown outcome",
+    "record-impossible": "a record that no master writes: it would let go of what is still to come,"
+    " or hold a message for a group without order",
     "filter-missed": "a message was passed over that the group's filter takes, or there is none",
     "filter-unreadable": "a filter in the log that cannot be understood",
     "expired-early": "a message was resolved as expired that had not expired by then, or never",

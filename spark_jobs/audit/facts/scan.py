@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Kind
+from spark_jobs.audit.facts.aims import AIM, aims_of
 from spark_jobs.audit.facts.crcs import bad_in_log
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.occurrences import OCCURRENCE, Change, occurrences_of
@@ -65,7 +66,8 @@ class Edge(NamedTuple):
     store_ms: int
     is_start: bool = False
     """The last batch opens an epoch: it is stamped by the new master's own clock, before the
-    clocks of the others are known, and so what follows may go back."""
+    clocks of the others are known, and so what follows may go back. Of what a batch demands: this
+    batch itself does."""
 
 
 class Moment(NamedTuple):
@@ -114,6 +116,7 @@ class LogFacts:
     recurrences: list[Change] = field(default_factory=list)
     dedups: Array = field(default_factory=lambda: np.empty(0, DEDUP))
     misplaced: Array = field(default_factory=lambda: np.empty(0, MISPLACED))
+    aims: Array = field(default_factory=lambda: np.empty(0, AIM))
     configs: list[Blob] = field(default_factory=list)
     epoch_starts: list[Blob] = field(default_factory=list)
     levels: list[tuple[int, int]] = field(default_factory=list)
@@ -238,6 +241,7 @@ class _Collector:
         self._occurrences: list[Array] = []
         self._dedups: list[Array] = []
         self._misplaced: list[Array] = []
+        self._aims: list[Array] = []
         self._bad_count = self._bad_reported = 0
         """Messages whose own CRC is wrong, and those of them that are told."""
 
@@ -268,6 +272,7 @@ class _Collector:
             facts.recurrences.append(Change(int(table.headers["offset"][one]), table.blob(one)))
         self._dedups.append(dedups_of(table))
         self._misplaced.append(misplaced_of(table))
+        self._aims.append(aims_of(table))
         self._verify_messages(table)
 
     def _verify_messages(self, table: BlockTable) -> None:
@@ -336,6 +341,7 @@ class _Collector:
         if self._dedups:
             facts.dedups = np.concatenate(self._dedups)
             facts.misplaced = np.concatenate(self._misplaced)
+            facts.aims = np.concatenate(self._aims)
         facts.resolves = facts.resolves[~np.isin(facts.resolves["outcome"], list(IN_PLACE))]
         facts.holds = facts.holds[np.isin(facts.holds["outcome"], list(IN_PLACE))]
         if self._requests:
@@ -374,6 +380,7 @@ def _edge_of(header: Array) -> Edge:
         int(header["base_sequence"]),
         int(header["epoch"]),
         int(header["store_ms"]),
+        int(header["kind"]) in _STARTS,
     )
 
 
@@ -389,11 +396,13 @@ def check_neighbours(headers: Array, where: SegmentRange) -> list[Finding]:
     base = headers["base_sequence"].astype(np.int64)
     expected = base[:-1] + given[:-1]
     epoch, store = headers["epoch"].astype(np.int64), headers["store_ms"]
-    same = (epoch[1:] == epoch[:-1]) & ~np.isin(headers["kind"][:-1], _STARTS)
+    kind = headers["kind"]
+    same = (epoch[1:] == epoch[:-1]) & ~np.isin(kind[:-1], _STARTS)
     later = (epoch[1:] >= epoch[:-1]) & ~same
     bad: list[tuple[Array, str]] = [
         (follows & (base[1:] != expected), "sequence-gap"),
         (follows & (epoch[1:] < epoch[:-1]), "epoch-back"),
+        (follows & (epoch[1:] > epoch[:-1]) & ~np.isin(kind[1:], _STARTS), "epoch-start"),
         (follows & same & (store[1:] < store[:-1]), "store-back"),
         (follows & later & (store[1:] < store[:-1]), "clock-skew"),
     ]
@@ -427,6 +436,7 @@ def edge_findings(before: Edge, after: Edge, where: SegmentRange) -> list[Findin
     wrong = {
         "sequence-gap": after.next_sequence != before.next_sequence,
         "epoch-back": after.epoch < before.epoch,
+        "epoch-start": after.epoch > before.epoch and not after.is_start,
         "store-back": is_back and same,
         "clock-skew": is_back and not same and after.epoch >= before.epoch,
     }
@@ -440,6 +450,7 @@ def _structural(check: str, before: Edge, after: Edge, where: SegmentRange) -> F
     details = {
         "sequence-gap": f"sequence {before.next_sequence} was expected and {base} was found",
         "epoch-back": f"epoch {epoch} follows on {before.epoch}",
+        "epoch-start": f"epoch {epoch} follows on {before.epoch} without an EPOCH_START",
         "store-back": f"store_ms {store} follows on {before.store_ms} in epoch {epoch}",
         "clock-skew": f"store_ms {store} of epoch {epoch} follows on {before.store_ms}",
     }
@@ -459,7 +470,7 @@ def _finding(
 def join_facts(parts: Iterable[LogFacts]) -> LogFacts:
     """Parts of one log that follow on one another, in its order, as one."""
     whole = LogFacts()
-    names = (*FIELDS, "requests", "commits", "occurrences", "dedups", "misplaced")
+    names = (*FIELDS, "requests", "commits", "occurrences", "dedups", "misplaced", "aims")
     pieces: dict[str, list[Array]] = {name: [] for name in names}
     for part in parts:
         if whole.first is None:

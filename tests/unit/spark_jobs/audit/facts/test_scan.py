@@ -84,9 +84,10 @@ def test_edges_are_checked_as_neighbours_are() -> None:
         "sequence-gap",
         "store-back",
     ]
-    assert [one.check for one in edge_findings(before, Edge(800, 2, 2, 999), WHERE)] == [
-        "clock-skew"
-    ]
+    opening = Edge(800, 2, 2, 999, is_start=True)
+    assert [one.check for one in edge_findings(before, opening, WHERE)] == ["clock-skew"]
+    unopened = opening._replace(store_ms=1_000, is_start=False)
+    assert [one.check for one in edge_findings(before, unopened, WHERE)] == ["epoch-start"]
     begun = before._replace(is_start=True)
     assert [one.check for one in edge_findings(begun, Edge(800, 2, 1, 999), WHERE)] == [
         "clock-skew"

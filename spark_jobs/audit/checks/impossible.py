@@ -29,14 +29,14 @@ def impossible_findings(facts: LogFacts, line: Timeline, shard: int) -> list[Fin
         if from_ms > store_ms:
             detail = f"a TRIM of all before {from_ms}, which is {from_ms - store_ms} ms ahead"
             found.append(_finding(offset, -1, detail, shard))
-    told: set[tuple[int, int]] = set()
+    shown: set[tuple[int, int]] = set()
     for row in facts.holds:
         offset, group_id = int(row["offset"]), int(row["group_id"])
         changes = [one for at, one in line.groups.get(group_id, []) if at < offset]
         is_ordered = any(one is not None and one.is_ordered for one in changes)
-        if is_ordered or (not changes and not line.is_whole) or (offset, group_id) in told:
+        if is_ordered or (not changes and not line.is_whole) or (offset, group_id) in shown:
             continue
-        told.add((offset, group_id))
+        shown.add((offset, group_id))
         name = line.group_names.get(group_id, f"#{group_id}")
         detail = f"a message is given back in its place by group {name}, which has no order"
         found.append(_finding(offset, int(row["first"]), detail, shard))

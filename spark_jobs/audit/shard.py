@@ -374,7 +374,7 @@ def make_ledger(state: ShardState) -> None:
     state.add(*state.line.findings)
     state.add(*priority_findings(facts.misplaced, state.line.queue_counts, shard))
     state.add(*aim_findings(facts.aims, state.line, shard))
-    state.add(*impossible_findings(facts, state.line, shard))
+    state.add(*impossible_findings(facts, shard))
     follow_resets(facts, state.line)
     state.dispatch, found = build_table(
         facts.dispatches, shard, lead_ms_max=state.options.lead_ms_max, is_whole=state.is_whole

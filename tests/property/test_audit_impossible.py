@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from hourwheel.formats.record_batch import (
-    RESOLVE_ROW,
     TRIM_ROW,
     Kind,
-    Outcome,
     build_publish,
     build_rows,
 )
@@ -56,29 +54,6 @@ def trim_the_future(cluster: Cluster) -> list[Expected]:
     return [Expected("record-impossible", offset=cluster.append(build_rows(Kind.TRIM, rows)))]
 
 
-def hold(cluster: Cluster, outcome: Outcome) -> list[Expected]:
-    """A group without order holds a message in its place."""
-    model = cluster.model
-    own = cluster.own_queues()
-    group, queue = next(
-        (one.group_id, queue)
-        for one in model.subscriptions
-        for queue in own
-        if queue >> 8 == one.topic_id and not model.groups[one.group_id].order
-    )
-    rows = np.array([(group, queue, 0, 1, outcome, 1 << 62)], RESOLVE_ROW)
-    offset = cluster.append(build_rows(Kind.RESOLVE, rows))
-    return [Expected("record-impossible", offset=offset, position=0)]
-
-
-def hold_without_order(cluster: Cluster) -> list[Expected]:
-    return hold(cluster, Outcome.HELD)
-
-
-def free_without_order(cluster: Cluster) -> list[Expected]:
-    return hold(cluster, Outcome.FREED)
-
-
 def begin_no_epoch(cluster: Cluster) -> list[Expected]:
     """The last record is of a later epoch that nobody has begun."""
     cluster.append(build_rows(Kind.TRIM, np.zeros(1, TRIM_ROW)))
@@ -95,8 +70,6 @@ def begin_no_epoch(cluster: Cluster) -> list[Expected]:
         publish_to_no_topic,
         publish_to_no_queue,
         trim_the_future,
-        hold_without_order,
-        free_without_order,
         begin_no_epoch,
     ],
 )

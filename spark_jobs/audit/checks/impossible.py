@@ -18,35 +18,21 @@ from spark_jobs.logs.replica import ERROR
 Array = NDArray[Any]
 
 
-def impossible_findings(facts: LogFacts, line: Timeline, shard: int) -> list[Finding]:
+def impossible_findings(facts: LogFacts, shard: int) -> list[Finding]:
     """One finding for each record.
 
-    A TRIM never reaches further than its own time; and only ordered groups give a message back in
-    its place (held, freed).
+    A TRIM never reaches further than its own time.
     """
     found = []
     for offset, from_ms, store_ms in facts.trims.tolist():
         if from_ms > store_ms:
             detail = f"a TRIM of all before {from_ms}, which is {from_ms - store_ms} ms ahead"
-            found.append(_finding(offset, -1, detail, shard))
-    shown: set[tuple[int, int]] = set()
-    for row in facts.holds:
-        offset, group_id = int(row["offset"]), int(row["group_id"])
-        changes = [one for at, one in line.groups.get(group_id, []) if at < offset]
-        is_ordered = any(one is not None and one.is_ordered for one in changes)
-        if is_ordered or (not changes and not line.is_whole) or (offset, group_id) in shown:
-            continue
-        shown.add((offset, group_id))
-        name = line.group_names.get(group_id, f"#{group_id}")
-        detail = f"a message is given back in its place by group {name}, which has no order"
-        found.append(_finding(offset, int(row["first"]), detail, shard))
+            found.append(_finding(offset, detail, shard))
     return found
 
 
-def _finding(offset: int, position: int, detail: str, shard: int) -> Finding:
-    return Finding(
-        ERROR, "record-impossible", shard, "", offset=offset, position=position, detail=detail
-    )
+def _finding(offset: int, detail: str, shard: int) -> Finding:
+    return Finding(ERROR, "record-impossible", shard, "", offset=offset, detail=detail)
 
 
 def aim_findings(aims: Array, line: Timeline, shard: int) -> list[Finding]:

@@ -120,8 +120,7 @@ CHECKS: Final[dict[str, str]] = {
     "order-overtaken": "an ordered group was through with a message, or gave it back, while an"
     " earlier one of its key was not resolved",
     "resolve-unknown": "a RESOLVE of a group that never was, or with an unknown outcome",
-    "record-impossible": "a record that no master writes: it would let go of what is still to come,"
-    " or hold a message for a group without order",
+    "record-impossible": "a record that no master writes: it lets go of what is still to come",
     "filter-missed": "a message was passed over that the group's filter takes, or there is none",
     "filter-unreadable": "a filter in the log that cannot be understood",
     "expired-early": "a message was resolved as expired that had not expired by then, or never",

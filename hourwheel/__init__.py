@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hourwheel.client.batch_builder import Columns
     from hourwheel.client.blocking import Admin, Consumer, Producer
     from hourwheel.client.consumer import AsyncConsumer
+    from hourwheel.client.groups.membership import Broadcast
     from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.client.message_ids import DedupAnswer, PublishedIds
     from hourwheel.client.producer import AsyncProducer
@@ -58,6 +59,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AsyncTransactions",
+    "Broadcast",
     "CancelOutcome",
     "Channel",
     "CheckSettings",
@@ -102,6 +104,7 @@ _HOMES = {
     "AsyncAdmin": "client.admin",
     "AsyncConsumer": "client.consumer",
     "AsyncProducer": "client.producer",
+    "Broadcast": "client.groups.membership",
     "CancelOutcome": "outcomes",
     "Channel": "transport.channel",
     "Columns": "client.batch_builder",

@@ -19,6 +19,7 @@
     |   +-- StaleReceipt           the lease is over
     |   |   +-- UndecidedReceipt   (in the client) perhaps by an earlier try of the same
     |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
+    |   +-- MemberReplaced         another process has joined the broadcast by the member's name
     |   +-- NotRetained            retention has let go of it: `earliest_ms` says of what not
     |   +-- FeatureLevelTooLow     not before all nodes know it
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
@@ -263,6 +264,12 @@ class SubscriptionMismatch(FailedPrecondition):
     """Consumers of one group want different messages of a topic."""
 
     reason = "SUBSCRIPTION_MISMATCH"
+
+
+class MemberReplaced(FailedPrecondition):
+    """Another process has joined the broadcast by this member's name, and receives in its place."""
+
+    reason = "MEMBER_REPLACED"
 
 
 class NotRetained(FailedPrecondition):

@@ -65,6 +65,10 @@ DEDUP_KEY_COUNT_MAX: Final = 1_048_576
 150 bytes of memory, and 32 of each checkpoint, for each."""
 DEDUP_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of what a shard remembers that it answered producers about dedup keys: 16 bytes a message."""
+MEMBER_IDLE_MS_MIN: Final = 10_000
+MEMBER_IDLE_MS_MAX: Final = 7 * 86_400_000
+MEMBER_IDLE_MS_DEFAULT: Final = 300_000
+"""How long the member of a broadcast may be away until it is forgotten."""
 RECEIPT_COUNT_MAX: Final = 16_384
 RECEIVE_MESSAGE_COUNT_MAX: Final = 16_384
 RECEIVE_BYTES_MAX: Final = 8 * 1024 * 1024

@@ -19,6 +19,7 @@ from hourwheel.cli.options import (
 )
 from hourwheel.cli.output import Output, format_bytes, format_duration, format_instant, run
 from hourwheel.client.consumer import POLL_WAIT_MS, AsyncConsumer
+from hourwheel.client.groups.membership import Broadcast
 from hourwheel.client.message import ReceivedMessage
 from hourwheel.transport.channel import SERVER_DEFAULT
 
@@ -55,6 +56,17 @@ def consume(
     tag_filter: TagFilter = None,
     sql: SqlFilter = None,
     *,
+    is_broadcast: Annotated[
+        bool,
+        typer.Option(
+            "--broadcast",
+            help="Get every message, beside all others of the group that do; from now on.",
+        ),
+    ] = False,
+    member: Annotated[
+        str,
+        typer.Option(help="With --broadcast: a name, to go on later where this command ended."),
+    ] = "",
     is_checked_here: ClientCheck = False,
     is_acked: Annotated[
         bool,
@@ -66,6 +78,8 @@ def consume(
     """Show the messages of a topic as they fall due, and acknowledge them."""
     wanted = filter_option(tag_filter, sql, is_checked_here=is_checked_here)
     output = Output(is_json=is_json, wanted=wanted)
+    if member and not is_broadcast:
+        raise typer.BadParameter("a member is one of a broadcast: add --broadcast")
 
     def make_consumer() -> AsyncConsumer:
         return AsyncConsumer(
@@ -75,6 +89,7 @@ def consume(
             filter=wanted,
             invisible_ms=invisible_ms,
             prefetch_messages=0,
+            broadcast=Broadcast(member=member) if is_broadcast else False,
             unavailable_ms_max=0.0,  # somebody looks on: what is wrong is to be said at once
             **access_options(),
         )

@@ -191,10 +191,16 @@ class Consumer:
         _close_with(self, self._thread)
 
     def __enter__(self) -> Self:
+        if self._twin.is_member:
+            self.open()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def open(self) -> None:
+        """See `AsyncConsumer.open`."""
+        self._thread.run(self._twin.open())
 
     @property
     def expired_count(self) -> int:

@@ -4,6 +4,7 @@ A shell: what is held and asked for is decided by `lease_buffer`.
 """
 
 import asyncio
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -12,6 +13,7 @@ from typing import Final, Self
 
 from hourwheel import errors, limits
 from hourwheel.client.ack_batcher import Acker, checked, finish, raise_if_bad, to_ranges
+from hourwheel.client.groups.membership import Broadcast, Membership, as_broadcast
 from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
@@ -63,6 +65,7 @@ class AsyncConsumer:
         filter: str | FilterExpression | None = None,  # noqa: A002 - what users call it
         invisible_ms: int = 0,
         prefetch_messages: int = PREFETCH_MESSAGES,
+        broadcast: bool | Broadcast = False,
         polls: int = POLLS,
         poll_bytes: int = 0,
         ack_linger_ms: float = ACK_LINGER_MS,
@@ -86,6 +89,9 @@ class AsyncConsumer:
                 this consumer only.
             invisible_ms: how long messages are leased; 0: as the group is set up.
             prefetch_messages: how many messages to hold ahead; 0: none, each `receive` is one poll.
+            broadcast: this consumer gets every message, beside all others of `group` that do. True,
+                or a `Broadcast`, which says by which name, from where on, and for how long it is
+                remembered. Not of a pattern. It begins with `open`.
             polls: how many polls to have under way, each for its part of `prefetch_messages`.
             poll_bytes: about how many bytes one poll may bring; 0: as the node likes (1 MiB).
             ack_linger_ms: how long `ack_soon` may wait for others.
@@ -113,7 +119,9 @@ class AsyncConsumer:
             else Channel(server, tls=tls, token=token, user=user)
         )
         self._clock = self._channel.clock
-        self._group = group
+        wanted, how = as_filter(filter), as_broadcast(broadcast)
+        self._membership = how and Membership(self._channel, how, group=group, wanted=wanted)
+        group = self._group = group if self._membership is None else self._membership.group
         self.is_ahead = prefetch_messages > 0
         """Whether messages are fetched before anybody asks for them."""
         choice = None if topic and not (topics or pattern) else TopicChoice(topics, pattern)
@@ -122,7 +130,10 @@ class AsyncConsumer:
                 raise errors.InvalidArgument("give a topic, a list of topics, or a pattern")
             if not self.is_ahead:
                 raise errors.InvalidArgument("of several topics messages are fetched ahead")
+            if pattern and self._membership is not None:
+                raise errors.InvalidArgument("a broadcast is of topics, and not of a pattern")
             polls = max(polls, min(TOPIC_POLLS, len(choice.names) or TOPIC_POLLS))
+        self._topics = (topic,) if choice is None else choice.names
         self._polls = polls
         self._patience = Patience(unavailable_ms_max)
         poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
@@ -134,9 +145,10 @@ class AsyncConsumer:
             self._channel,
             self._acker,
             group=group,
-            wanted=as_filter(filter),
+            wanted=wanted,
             invisible_ms=invisible_ms,
             bytes_max=poll_bytes,
+            membership=self._membership,
         )
         self._poll_of: Poll | TopicPolls
         if choice is None:
@@ -163,6 +175,11 @@ class AsyncConsumer:
         """Whether `receive` has nothing to do but to take what is in the buffer, or to wait."""
         return self._is_settled and self._acker.deferred is None
 
+    @property
+    def is_member(self) -> bool:
+        """Whether it is a member of a broadcast."""
+        return self._membership is not None
+
     def on_taken(self) -> None:
         """Messages were taken from the buffer; in any thread."""
         if self._lacks_room and self._loop is not None and self.buffer.has_room:
@@ -170,7 +187,26 @@ class AsyncConsumer:
             self._loop.call_soon_threadsafe(self._taken.set)
 
     async def __aenter__(self) -> Self:
+        await self.open()
         return self
+
+    async def open(self) -> None:
+        """Become a member of the broadcast, from now on; else it does nothing.
+
+        `async with` calls it, and so does the first `receive`. Topics that are not there yet are
+        received from their first message on.
+
+        Raises:
+            FailedPrecondition: there is an ordinary group of this name, whose consumers share
+                messages.
+            LimitReached: there are too many members.
+            HourwheelError: see `hourwheel.errors`; to call again is safe.
+        """
+        if self._membership is None:
+            return
+        for topic in self._topics:
+            with contextlib.suppress(errors.UnknownTopic):
+                await self._membership.join(topic)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -210,6 +246,9 @@ class AsyncConsumer:
             InvalidArgument: one of them is negative, or no such number.
             InvalidFilter: the node cannot understand the filter; `params["position"]` says where.
             SubscriptionMismatch: the group wants something else of this topic.
+            MemberReplaced: another process is this member of the broadcast now.
+            UnknownGroup: the member of a broadcast was away for too long, and is forgotten: messages
+                may have been missed. Another consumer begins anew.
             HourwheelError: a failure that trying again does not mend, or one that lasted for
                 `unavailable_ms_max`.
         """
@@ -409,6 +448,8 @@ class AsyncConsumer:
                     await self._give_back(held)
                     raise
                 await self._give_back(held)
+                if self._membership is not None:
+                    await self._membership.leave()
         except TimeoutError:
             raise errors.Timeout(
                 "some messages could not be acknowledged: they come again"

@@ -12,6 +12,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.client.ack_batcher import Acker
+from hourwheel.client.groups.membership import Membership
 from hourwheel.client.message import ReceivedBatch, runs_of
 from hourwheel.client.prefetch_buffer import Selection
 from hourwheel.filter_language.check import FilterCheck
@@ -59,6 +60,7 @@ class Poll:
         wanted: FilterExpression | None,
         invisible_ms: int,
         bytes_max: int,
+        membership: Membership | None = None,
     ) -> None:
         """Prepare.
 
@@ -70,6 +72,7 @@ class Poll:
             wanted: the filter; None: as the group's subscription says.
             invisible_ms: how long messages are leased; 0: as the group is set up.
             bytes_max: about how many bytes an answer may bring; 0: as the node likes.
+            membership: of a broadcast, whose group this is.
 
         Raises:
             InvalidFilter: `wanted` cannot be understood; only where it is checked here.
@@ -82,6 +85,8 @@ class Poll:
         self._filter = None if wanted is None else filter_to_wire(wanted)
         self._invisible_ms = invisible_ms
         self._bytes_max = bytes_max
+        self._membership = membership
+        self._member_token = 0 if membership is None else membership.token
         self._own: FilterCheck | None = None
         """Of our own filter, if it is to be checked here."""
         if wanted is not None and wanted.check_at_client:
@@ -106,6 +111,8 @@ class Poll:
             pace: is told how it ended.
             is_urgent: False: it may wait some milliseconds, to go with others.
         """
+        if self._membership is not None:
+            await self._membership.join(self._topic)
         now_ms = self._channel.clock.monotonic_ms
         until_ms = now_ms() + wait_ms
         batch = await self._ask(count, wait_ms, pace, is_urgent=is_urgent)
@@ -147,6 +154,7 @@ class Poll:
             filter=self._filter,
             poller_id=poller.poller_id,
             poll_number=poller.number,
+            member_token=self._member_token,
         )
 
     async def _call(

@@ -131,6 +131,19 @@ CHANGE_INVISIBLE: Final = Method(
     is_repeatable=True,
     session_field="change_invisible",
 )
+JOIN_BROADCAST: Final = Method(
+    _CONSUMER + "JoinBroadcast",
+    consumer_pb2.JoinBroadcastRequest,
+    consumer_pb2.JoinBroadcastResponse,
+    is_repeatable=True,
+)
+"""Known again by its token."""
+LEAVE_BROADCAST: Final = Method(
+    _CONSUMER + "LeaveBroadcast",
+    consumer_pb2.LeaveBroadcastRequest,
+    consumer_pb2.LeaveBroadcastResponse,
+    is_repeatable=True,
+)
 
 PREPARE: Final = Method(
     _TRANSACTION + "Prepare",

@@ -1,4 +1,5 @@
 from hourwheel.v1 import filter_pb2 as _filter_pb2
+from hourwheel.v1 import groups_pb2 as _groups_pb2
 from hourwheel.v1 import meta_pb2 as _meta_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -30,7 +31,7 @@ RECEIPT_OUTCOME_STALE: ReceiptOutcome
 RECEIPT_OUTCOME_INVALID: ReceiptOutcome
 
 class ReceiveRequest(_message.Message):
-    __slots__ = ("group", "topic", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "format", "filter", "poller_id", "poll_number")
+    __slots__ = ("group", "topic", "max_messages", "max_bytes", "wait_ms", "invisible_ms", "format", "filter", "poller_id", "poll_number", "member_token")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +42,7 @@ class ReceiveRequest(_message.Message):
     FILTER_FIELD_NUMBER: _ClassVar[int]
     POLLER_ID_FIELD_NUMBER: _ClassVar[int]
     POLL_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     group: str
     topic: str
     max_messages: int
@@ -51,7 +53,8 @@ class ReceiveRequest(_message.Message):
     filter: _filter_pb2.FilterExpression
     poller_id: int
     poll_number: int
-    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., format: _Optional[_Union[ReceiveFormat, str]] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., poller_id: _Optional[int] = ..., poll_number: _Optional[int] = ...) -> None: ...
+    member_token: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., format: _Optional[_Union[ReceiveFormat, str]] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., poller_id: _Optional[int] = ..., poll_number: _Optional[int] = ..., member_token: _Optional[int] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
     __slots__ = ("messages", "delivery_batch", "receipt", "invisible_until_ms", "receive_ms", "to_check", "topic")
@@ -158,3 +161,47 @@ class ChangeInvisibleResponse(_message.Message):
     outcomes: _containers.RepeatedScalarFieldContainer[ReceiptOutcome]
     invisible_until_ms: int
     def __init__(self, outcomes: _Optional[_Iterable[_Union[ReceiptOutcome, str]]] = ..., invisible_until_ms: _Optional[int] = ...) -> None: ...
+
+class JoinBroadcastRequest(_message.Message):
+    __slots__ = ("group", "topic", "member", "token", "start", "start_ms", "idle_ms", "filter")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    START_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    member: str
+    token: int
+    start: _groups_pb2.StartAt
+    start_ms: int
+    idle_ms: int
+    filter: _filter_pb2.FilterExpression
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., member: _Optional[str] = ..., token: _Optional[int] = ..., start: _Optional[_Union[_groups_pb2.StartAt, str]] = ..., start_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ...) -> None: ...
+
+class JoinBroadcastResponse(_message.Message):
+    __slots__ = ("group", "member", "is_new", "idle_ms")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    IS_NEW_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    member: str
+    is_new: bool
+    idle_ms: int
+    def __init__(self, group: _Optional[str] = ..., member: _Optional[str] = ..., is_new: bool = ..., idle_ms: _Optional[int] = ...) -> None: ...
+
+class LeaveBroadcastRequest(_message.Message):
+    __slots__ = ("group", "token")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    token: int
+    def __init__(self, group: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+
+class LeaveBroadcastResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -55,6 +55,16 @@ class ConsumerServiceStub(object):
                 request_serializer=hourwheel_dot_v1_dot_consumer__pb2.ChangeInvisibleRequest.SerializeToString,
                 response_deserializer=hourwheel_dot_v1_dot_consumer__pb2.ChangeInvisibleResponse.FromString,
                 _registered_method=True)
+        self.JoinBroadcast = channel.unary_unary(
+                '/hourwheel.v1.ConsumerService/JoinBroadcast',
+                request_serializer=hourwheel_dot_v1_dot_consumer__pb2.JoinBroadcastRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_consumer__pb2.JoinBroadcastResponse.FromString,
+                _registered_method=True)
+        self.LeaveBroadcast = channel.unary_unary(
+                '/hourwheel.v1.ConsumerService/LeaveBroadcast',
+                request_serializer=hourwheel_dot_v1_dot_consumer__pb2.LeaveBroadcastRequest.SerializeToString,
+                response_deserializer=hourwheel_dot_v1_dot_consumer__pb2.LeaveBroadcastResponse.FromString,
+                _registered_method=True)
 
 
 class ConsumerServiceServicer(object):
@@ -91,6 +101,21 @@ class ConsumerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def JoinBroadcast(self, request, context):
+        """Become a member of a broadcast: each of them gets every message. The answer names a group of
+        the member's own, to Receive, Ack and Nack by. May be sent again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LeaveBroadcast(self, request, context):
+        """Be no member any more: the member's group is deleted at once, and what it had not done with it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ConsumerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -113,6 +138,16 @@ def add_ConsumerServiceServicer_to_server(servicer, server):
                     servicer.ChangeInvisible,
                     request_deserializer=hourwheel_dot_v1_dot_consumer__pb2.ChangeInvisibleRequest.FromString,
                     response_serializer=hourwheel_dot_v1_dot_consumer__pb2.ChangeInvisibleResponse.SerializeToString,
+            ),
+            'JoinBroadcast': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinBroadcast,
+                    request_deserializer=hourwheel_dot_v1_dot_consumer__pb2.JoinBroadcastRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_consumer__pb2.JoinBroadcastResponse.SerializeToString,
+            ),
+            'LeaveBroadcast': grpc.unary_unary_rpc_method_handler(
+                    servicer.LeaveBroadcast,
+                    request_deserializer=hourwheel_dot_v1_dot_consumer__pb2.LeaveBroadcastRequest.FromString,
+                    response_serializer=hourwheel_dot_v1_dot_consumer__pb2.LeaveBroadcastResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -224,6 +259,60 @@ class ConsumerService(object):
             '/hourwheel.v1.ConsumerService/ChangeInvisible',
             hourwheel_dot_v1_dot_consumer__pb2.ChangeInvisibleRequest.SerializeToString,
             hourwheel_dot_v1_dot_consumer__pb2.ChangeInvisibleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinBroadcast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.ConsumerService/JoinBroadcast',
+            hourwheel_dot_v1_dot_consumer__pb2.JoinBroadcastRequest.SerializeToString,
+            hourwheel_dot_v1_dot_consumer__pb2.JoinBroadcastResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LeaveBroadcast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hourwheel.v1.ConsumerService/LeaveBroadcast',
+            hourwheel_dot_v1_dot_consumer__pb2.LeaveBroadcastRequest.SerializeToString,
+            hourwheel_dot_v1_dot_consumer__pb2.LeaveBroadcastResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -108,6 +108,7 @@ class App:
         concurrency: int = CONCURRENCY,
         time_limit: Length = timedelta(milliseconds=TIME_LIMIT_MS),
         invisible: Length | None = None,
+        broadcast: bool | Broadcast = False,
     ) -> Callable[[F], F]:
         """Register a function, or a coroutine function, for the messages of a topic, or of several.
 
@@ -126,6 +127,9 @@ class App:
             time_limit: "90s" or a timedelta. What takes longer is given up and comes again.
             invisible: how long messages are leased at first; None: as the group is set up. Leases
                 are made longer while a handler runs.
+            broadcast: each worker gets every message, and not one of them all: True, or a
+                `Broadcast`. Not of a pattern. A worker that was away for too long ends with
+                `UnknownGroup`, for it may have missed some.
 
         Raises:
             InvalidArgument: an argument, or what the function takes, makes no sense.
@@ -152,6 +156,7 @@ class App:
                         concurrency=concurrency,
                         time_limit_ms=time_limit_ms,
                         invisible_ms=invisible_ms,
+                        broadcast=broadcast,
                     )
                 )
             mark(function, topics[0])

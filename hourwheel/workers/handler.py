@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
+from hourwheel.client.groups.membership import Broadcast, as_broadcast
 from hourwheel.client.message import ReceivedMessage
 from hourwheel.errors import HourwheelError, InvalidArgument
 from hourwheel.filter_language.text import FilterExpression
@@ -82,6 +83,8 @@ class Handler:
     """The parameter that takes the `MessageContext`; empty: none."""
     is_payload_optional: bool = False
     """Its parameter has a default."""
+    broadcast: Broadcast | None = None
+    """Each worker gets every message; None: one of all workers gets it."""
 
     @property
     def has_pattern(self) -> bool:
@@ -115,14 +118,16 @@ def make_handler(
     concurrency: int = CONCURRENCY,
     time_limit_ms: int = TIME_LIMIT_MS,
     invisible_ms: int = 0,
+    broadcast: bool | Broadcast = False,
 ) -> Handler:
     """A handler of `function`.
 
     Raises:
-        InvalidArgument: its parameters are not (payload), (payload, context), (context) or none.
+        InvalidArgument: its parameters are not (payload), (payload, context), (context) or none, or
+            a broadcast has a pattern for its topic, or makes no sense.
     """
     signature = _read_signature(function)
-    return Handler(
+    made = Handler(
         function,
         topic,
         group,
@@ -132,7 +137,11 @@ def make_handler(
         invisible_ms,
         inspect.iscoroutinefunction(function),
         *signature,
+        broadcast=as_broadcast(broadcast),
     )
+    if made.broadcast is not None and made.has_pattern:
+        raise InvalidArgument("a broadcast is of topics, and not of a pattern")
+    return made
 
 
 def about(name: str, error: HourwheelError) -> HourwheelError:

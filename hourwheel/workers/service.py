@@ -98,6 +98,7 @@ class Service:
                 filter=handler.filter,
                 invisible_ms=handler.invisible_ms,
                 prefetch_messages=0,
+                broadcast=handler.broadcast or False,
             )
         except errors.HourwheelError as error:
             raise about(handler.name, error) from None

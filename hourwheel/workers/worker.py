@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from hourwheel.client.admin import AsyncAdmin
@@ -44,7 +46,7 @@ class Worker:
         self._admin, self._recurring = AsyncAdmin(parts.channel), recurring
         self._services: list[Service] = []
         self._patterns: list[PatternService] = []
-        for handler in handlers:
+        for handler in _with_tokens(handlers):
             slots = Slots(handler.concurrency * process_count)
             if handler.has_pattern:
                 self._patterns.append(PatternService(parts, handler, slots))
@@ -82,6 +84,18 @@ class Worker:
             for one in (*tasks, telling):
                 one.cancel()
             await asyncio.gather(*tasks, telling, return_exceptions=True)
+
+
+def _with_tokens(handlers: Sequence[Handler]) -> Iterator[Handler]:
+    """What names a member of a broadcast is one member, for however many topics it has handlers."""
+    tokens: dict[tuple[str, str], int] = {}
+    for one in handlers:
+        broadcast = one.broadcast
+        if broadcast is not None and broadcast.member:
+            token = tokens.setdefault((one.group, broadcast.member), secrets.randbits(64) or 1)
+            yield replace(one, broadcast=replace(broadcast, token=broadcast.token or token))
+        else:
+            yield one
 
 
 async def tell_of_connection(channel: Channel) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hourwheel import limits
 from hourwheel.formats import message_id
+from hourwheel.formats.member_group import MEMBER_PREFIX, is_member_group
 from hourwheel.types import DISPATCH_TOPIC
 from node.contracts.access import CLUSTER, WILDCARD, Operation, Resource, ResourceKind
 from node.contracts.message_topics import ids_of
@@ -60,7 +61,9 @@ def topic_resource(name: str) -> Resource:
 
 
 def group_resource(name: str) -> Resource:
-    """A group."""
+    """A group; of a member the broadcast."""
+    if is_member_group(name):
+        name = name.removeprefix(MEMBER_PREFIX).rpartition("|")[0]
     return Resource(ResourceKind.GROUP, name)
 
 
@@ -173,6 +176,8 @@ RULES: Final[dict[str, Rule]] = {
     _CONSUMER + "Ack": Rule(Operation.RECEIVE, _group),
     _CONSUMER + "Nack": Rule(Operation.RECEIVE, _group),
     _CONSUMER + "ChangeInvisible": Rule(Operation.RECEIVE, _group),
+    _CONSUMER + "JoinBroadcast": Rule(Operation.RECEIVE, _topic_and_group),
+    _CONSUMER + "LeaveBroadcast": Rule(Operation.RECEIVE, _group),
     _ADMIN + "CreateTopic": Rule(Operation.ADMINISTER, _named_topic),
     _ADMIN + "UpdateTopic": Rule(Operation.ADMINISTER, _named_topic),
     _ADMIN + "DeleteTopic": Rule(Operation.ADMINISTER, _named_topic),

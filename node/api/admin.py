@@ -24,6 +24,7 @@ from node.api.checks import (
     check_at_least,
     check_at_most,
     check_group,
+    check_new_group,
     check_readable_topic,
     check_topic,
 )
@@ -104,7 +105,7 @@ class Admin:
         self, request: wire.PutGroupRequest, _context: Context
     ) -> wire.PutGroupResponse:
         """Make a group, or change its settings."""
-        check_group(request.name)
+        check_new_group(request.name)
         group = await self._engine.put_group(request.name, group_settings(request.settings))
         return wire.PutGroupResponse(group=self._group(group))
 
@@ -130,7 +131,7 @@ class Admin:
         self, request: wire.PutSubscriptionRequest, _context: Context
     ) -> wire.PutSubscriptionResponse:
         """Subscribe a group to a topic, or change what it wants of it."""
-        check_group(request.group)
+        check_new_group(request.group)
         check_readable_topic(request.topic)
         found = await self._engine.put_subscription(
             request.group, request.topic, filter_from_wire(request.filter)

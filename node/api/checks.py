@@ -4,7 +4,11 @@ from functools import lru_cache
 from typing import Final
 
 from hourwheel import errors
-from storage.views.catalog_names import validate_group_name, validate_topic_name
+from storage.views.catalog_names import (
+    validate_group_name,
+    validate_known_group_name,
+    validate_topic_name,
+)
 
 _CACHED: Final = 1_024
 """Good names that are remembered."""
@@ -12,8 +16,10 @@ _INTERNAL: Final = "%"
 
 check_topic = lru_cache(maxsize=_CACHED)(validate_topic_name)
 """Refuse (InvalidTopic) what no topic to publish to may be called."""
-check_group = lru_cache(maxsize=_CACHED)(validate_group_name)
-"""Refuse (InvalidGroup) what no group may be called."""
+check_new_group = lru_cache(maxsize=_CACHED)(validate_group_name)
+"""Refuse (InvalidGroup) what no group may be created by."""
+check_group = lru_cache(maxsize=_CACHED)(validate_known_group_name)
+"""Refuse (InvalidGroup) what no group may be called; those of a broadcast's members are."""
 
 
 def check_readable_topic(name: str) -> None:

@@ -1,4 +1,7 @@
-"""ConsumerService: Receive in both formats, Ack, Nack, ChangeInvisible; receipts in requests."""
+"""ConsumerService: Receive in both formats, Ack, Nack, ChangeInvisible; receipts in requests.
+
+Members of broadcasts join and leave here, too.
+"""
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
@@ -23,6 +26,10 @@ from hourwheel.v1.consumer_pb2 import (
     AckResponse,
     ChangeInvisibleRequest,
     ChangeInvisibleResponse,
+    JoinBroadcastRequest,
+    JoinBroadcastResponse,
+    LeaveBroadcastRequest,
+    LeaveBroadcastResponse,
     NackRequest,
     NackResponse,
     ReceiptRange,
@@ -33,6 +40,7 @@ from hourwheel.v1.consumer_pb2 import (
 from node.access.control import AccessControl
 from node.access.permissions import RULES
 from node.api.admission import Admission
+from node.api.broadcast import check_leaving, check_receiving, joining_of, member_of
 from node.api.calls import CallContext
 from node.api.checks import check_group, check_readable_topic
 from node.contracts.answer_budget import (
@@ -99,6 +107,7 @@ class Consumer:
             attempt=attempt,
             held_answer=held,
             overhead_bytes=_OVERHEAD_BYTES[request.format],
+            member_token=request.member_token,
         )
         return await self._engine.receive(params)
 
@@ -168,9 +177,31 @@ class Consumer:
             selected.fill(outcomes)
         return ChangeInvisibleResponse(outcomes=selected.outcomes, invisible_until_ms=until_ms)
 
+    async def join_broadcast(
+        self, request: JoinBroadcastRequest, _context: CallContext
+    ) -> JoinBroadcastResponse:
+        """Make somebody a member of a broadcast."""
+        joining = joining_of(request)
+        is_new = await self._engine.join_broadcast(joining)
+        return JoinBroadcastResponse(
+            group=joining.group,
+            member=member_of(request),
+            is_new=is_new,
+            idle_ms=joining.idle_ms_max,
+        )
+
+    async def leave_broadcast(
+        self, request: LeaveBroadcastRequest, _context: CallContext
+    ) -> LeaveBroadcastResponse:
+        """End a membership."""
+        check_leaving(request)
+        await self._engine.leave_broadcast(request.group, request.token)
+        return LeaveBroadcastResponse()
+
 
 def _check_receive(request: ReceiveRequest) -> None:
     check_group(request.group)
+    check_receiving(request)
     check_readable_topic(request.topic)
     _check_range("max_messages", request.max_messages, 0, limits.RECEIVE_MESSAGE_COUNT_MAX)
     _check_range("max_bytes", request.max_bytes, 0, limits.RECEIVE_BYTES_MAX)

@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.clock import Clock
+from hourwheel.formats.member_group import is_member_group
+from hourwheel.v1.consumer_pb2 import JoinBroadcastRequest
 from node.access.control import CALLER, AccessControl
 from node.access.permissions import RULES, group_resource, topic_resource
 from node.access.quotas import Quotas, Taken, check_count, ranges_of
+from node.api.broadcast import joined_group
 from node.contracts.access import Operation, Principal, Resource, ResourceKind
 from node.contracts.broker import EnginePort
 
@@ -33,7 +36,8 @@ _CONSUMER: Final = "hourwheel.v1.ConsumerService."
 _ADMIN: Final = "hourwheel.v1.AdminService."
 MAKERS: Final = frozenset(
     {
-        *(_PRODUCER + "Publish", _PRODUCER + "PublishStream", _CONSUMER + "Receive"),
+        *(_PRODUCER + "Publish", _PRODUCER + "PublishStream"),
+        *(_CONSUMER + "Receive", _CONSUMER + "JoinBroadcast"),
         "hourwheel.v1.TransactionService.Prepare",
         *(_ADMIN + "CreateTopic", _ADMIN + "PutGroup", _ADMIN + "PutSubscription"),
     }
@@ -64,6 +68,16 @@ class _Turns:
         """None is in them."""
         self.calls = 0
         self.lock = asyncio.Lock()
+
+
+def _as_made(request: Any, named: Resource) -> Resource:
+    """What a request makes that names this: of a broadcast, the group of a member."""
+    if named.kind is ResourceKind.GROUP:
+        if isinstance(request, JoinBroadcastRequest):
+            return Resource(ResourceKind.GROUP, joined_group(request))
+        if is_member_group(getattr(request, "group", "")):
+            return Resource(ResourceKind.GROUP, request.group)
+    return named
 
 
 class QuotaGate:
@@ -136,7 +150,10 @@ class QuotaGate:
         """
         if method not in MAKERS:
             return implement
-        quotas, resources = self._quotas, RULES[method].resources
+        quotas, named = self._quotas, RULES[method].resources
+
+        def resources(request: RequestT) -> tuple[Resource, ...]:
+            return tuple(_as_made(request, one) for one in named(request))
 
         async def count_and_implement(request: RequestT, context: Any) -> AnswerT:
             made: list[_Made] = []

@@ -1,9 +1,10 @@
-"""The engine's calls about where groups go on."""
+"""The engine's calls about where groups go on, and about members of broadcasts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from node.broker.master_service import MasterService
+from node.contracts.broadcast import Joining
 from node.contracts.group_positions import ResetInfo, ResetTarget, SkippedInfo, Unblocking
 
 
@@ -29,6 +30,16 @@ class GroupCalls(ABC):
         master = self._master
         resetting = master.resetter.reset(group, topic, target, count_only=count_only)
         return await master.answer(resetting)
+
+    async def join_broadcast(self, joining: Joining) -> bool:
+        """See EnginePort."""
+        master = self._master
+        return await master.answer(master.expiry.members.join(joining))
+
+    async def leave_broadcast(self, group: str, token: int) -> None:
+        """See EnginePort."""
+        master = self._master
+        await master.answer(master.expiry.members.leave(group, token))
 
     async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
         """See EnginePort."""

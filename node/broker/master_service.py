@@ -299,9 +299,10 @@ class MasterService:
 
     async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""
-        subscribed = await self.catalog_service.subscribe(params.group, params.topic, params.filter)
-        group_id = subscribed.group.group_id
-        with self._host.failing_with_damage(), self.expiry.using(group_id, self.now_ms):
+        subscribed = await self.catalog_service.subscribe(
+            params.group, params.topic, params.filter, member_token=params.member_token
+        )
+        with self._host.failing_with_damage(), self.expiry.using(subscribed.group, self.now_ms):
             return await self.receive_service.receive(subscribed, params)
 
     async def resolve(
@@ -312,7 +313,7 @@ class MasterService:
     ) -> list[ReceiptOutcome]:
         """See EnginePort."""
         found = self._shard.views.catalog.get_group(group)
-        using = self.expiry.using(found.group_id, self.now_ms)
+        using = self.expiry.using(found, self.now_ms)
         with self._host.failing_with_damage(), using:
             return await self.receive_service.ack_service.resolve(found, selections, ending)
 
@@ -321,7 +322,7 @@ class MasterService:
     ) -> tuple[list[ReceiptOutcome], int]:
         """See EnginePort."""
         found = self._shard.views.catalog.get_group(group)
-        with self.expiry.using(found.group_id, self.now_ms):
+        with self.expiry.using(found, self.now_ms):
             return self.receive_service.ack_service.change_invisible(
                 found, selections, invisible_ms
             )

@@ -84,6 +84,7 @@ def engine_config(config: NodeConfig) -> EngineConfig:
             topics_max=config.limits.topics,
             groups_auto_create=groups.auto_create,
             groups_max=config.limits.groups,
+            members_max=config.limits.broadcast_members,
             group_idle_ms=config.limits.group_idle_ms,
             topic_idle_ms=config.limits.topic_idle_ms,
             subscriptions_max=config.limits.subscriptions,

@@ -5,13 +5,14 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import GroupConfig
-from node.contracts.broker import CatalogUpdate, GroupSettings
+from node.contracts.broker import CatalogUpdate, GroupSettings, NewTopic
 from node.shard.views import ORDER_LEVEL, RETENTION_LEVEL, Views
 from storage.views.catalog_items import Group, GroupOrder, Topic
 
 _KEPT: Final = (
     *("retry_delays_ms", "retry_jitter_percent", "start_ms"),
     *("in_flight_max", "per_second_max", "order", "keeps_expired"),
+    *("idle_ms_max", "member_token"),
 )
 """Settings that stay as they were where they are not given."""
 
@@ -26,6 +27,8 @@ class DefaultsConfig:
     topics_max: int = 10_000
     groups_auto_create: bool = True
     groups_max: int = 10_000
+    members_max: int = 1_000
+    """Of broadcasts."""
     group_idle_ms: int = 7 * 86_400_000
     """See node/catalog/unused_groups.py. 0: never."""
     topic_idle_ms: int = 7 * 86_400_000
@@ -38,10 +41,10 @@ class DefaultsConfig:
 
 
 def check_room(what: str, count: int, count_max: int) -> None:
-    """Raises LimitReached where so many are enough."""
+    """Raises LimitReached where so many are enough; `what`: they, as a key of the limits."""
     if count >= count_max:
         raise errors.LimitReached(
-            f"there are {count} {what}, and the key limits.{what} allows {count_max}:"
+            f"there are {count} {what.replace('_', ' ')}, and limits.{what} allows {count_max}:"
             " delete some that are not in use, or have the key raised",
             limit=f"limits.{what}",
             count=count,
@@ -87,6 +90,29 @@ def check_retention(views: Views, old: Topic, new: Topic) -> None:
             "a node of an earlier version is in the cluster, which knows no retention of a topic",
             level=views.feature_level,
             level_min=RETENTION_LEVEL,
+        )
+
+
+def check_alike(found: Topic, queue_count: int, wanted: NewTopic) -> None:
+    """Raises AlreadyExists: there is such a topic, and it is made otherwise than was asked for."""
+    gene, retention_ms = wanted
+    if queue_count not in {0, found.queue_count}:
+        raise errors.AlreadyExists(
+            f"topic {found.name!r} has {found.queue_count} queues",
+            topic=found.name,
+            queue_count=found.queue_count,
+        )
+    if gene is not None and gene != found.gene:
+        raise errors.AlreadyExists(
+            f"topic {found.name!r} has genes {found.gene.text}",
+            topic=found.name,
+            gene=found.gene.text,
+        )
+    if retention_ms not in {None, found.retention_ms}:
+        raise errors.AlreadyExists(
+            f"topic {found.name!r} has a retention of {found.retention_ms} ms",
+            topic=found.name,
+            retention_ms=found.retention_ms,
         )
 
 

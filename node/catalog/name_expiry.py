@@ -20,7 +20,8 @@ from typing import Final
 import numpy as np
 
 from hourwheel.errors import HourwheelError, Internal
-from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, GroupId, Key, TopicQueue, topic_of
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key, TopicQueue, topic_of
+from node.catalog.broadcast_members import BroadcastMembers
 from node.catalog.changes import DefaultsConfig
 from node.catalog.name_uses import Use
 from node.catalog.quiet_queues import QuietQueues
@@ -30,7 +31,7 @@ from node.catalog.unused_groups import Unused, UnusedGroups
 from node.catalog.unused_topics import UnusedTopics
 from node.telemetry import logs
 from node.telemetry.stats import EngineStats
-from storage.views.catalog_items import Topic
+from storage.views.catalog_items import Group, Topic
 from timewheel.range_scan import RangeScan
 
 _log = logs.get(__name__)
@@ -74,6 +75,7 @@ class NameExpiry:
         self._topics = UnusedTopics(
             shard, catalog_service, self._quiet, self._groups, topic_idle_ms, now_ms
         )
+        self.members = BroadcastMembers(serving, catalog_service, defaults)
         self._rest_ms = min(group_idle_ms or topic_idle_ms, topic_idle_ms or group_idle_ms)
         self._now_ms = 0
         self._rounds = self._go_round()
@@ -85,14 +87,16 @@ class NameExpiry:
         own = self._shard.views.catalog.retentions_ms
         return own.get(topic_of(topic_queue), self._retention_ms)
 
-    def close(self, _: HourwheelError) -> None:
+    def close(self, error: HourwheelError) -> None:
         """Nothing is deleted any more."""
+        self.members.close(error)
         if self._task is not None:
             self._task.cancel()
 
-    def using(self, group_id: GroupId, now_ms: Callable[[], int]) -> Use:
+    def using(self, group: Group, now_ms: Callable[[], int]) -> Use:
         """A call that names this group."""
-        return self._groups.using(group_id, now_ms)
+        of = self.members if group.is_member else self._groups
+        return of.using(group.group_id, now_ms)
 
     def publishing(self, topic: Topic, now_ms: Callable[[], int]) -> AbstractContextManager[None]:
         """A publish to this topic, until it is answered."""
@@ -105,6 +109,7 @@ class NameExpiry:
             CorruptFile: a run of the wheel is damaged.
         """
         self._now_ms = now_ms
+        self.members.look(now_ms)
         if self._rest_ms and (self._task is None or self._task.done()):
             next(self._rounds)
 

@@ -110,6 +110,11 @@ class CatalogOwner:
         return not can_import and not self._log.is_controlled
 
     @property
+    def control_rules(self) -> int:
+        """By which the control state decides; 0: the log alone does."""
+        return 0 if self.is_log_alone or self._state is None else self._state.codec_version
+
+    @property
     def is_ready(self) -> bool:
         """Whether a change can be made without waiting for anything before."""
         return self.is_log_alone or (

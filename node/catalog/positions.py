@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.message_id import MessageId
+from hourwheel.formats.record_batch import RESOLVE_ROW
 from hourwheel.types import GroupId, TopicQueue
 from node.catalog.serving import ServingConsumers
 from node.contracts.group_positions import SkippedInfo, UnblockAction, Unblocking
@@ -22,7 +23,7 @@ from node.delivery.resolve_rows import dead_rows, freed_rows, skipped_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.shard import Shard
 from node.shard.views import REDRIVE_LEVEL
-from storage.views.catalog_items import Group, Topic
+from storage.views.catalog_items import START_NOW_MS, Group, Topic
 
 _ROW_COUNT_MAX: Final = (1 << 32) - 1
 
@@ -53,6 +54,17 @@ def rows_before(
         ranges = [(low, high) for low, high in pairwise(cuts) if low < high]
         rows.append(skipped_rows(group_queue, ranges))
     return join_rows(rows)
+
+
+async def rows_to_start(shard: Shard, group: Group, topic: Topic, now_ms: int) -> NDArray[np.void]:
+    """Rows that skip what stands before where the group's new subscriptions begin."""
+    is_there = shard.views.catalog.find_topic_by_id(topic.topic_id) is not None
+    if not group.start_ms or not is_there:
+        return np.empty(0, RESOLVE_ROW)
+    queues = shard.views.queues_of(topic)
+    from_ms = now_ms if group.start_ms == START_NOW_MS else group.start_ms
+    places = await find_positions(shard, queues, from_ms)
+    return rows_before(shard, group.group_id, queues, places)
 
 
 def check_level(shard: Shard) -> None:

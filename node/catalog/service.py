@@ -4,22 +4,20 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.formats.record_batch import RESOLVE_ROW
+from hourwheel.formats.member_group import is_member_group
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.types import DISPATCH_TOPIC, GroupId, TopicId, topic_queue
 from node.catalog import positions
 from node.catalog.changes import (
     DefaultsConfig,
+    check_alike,
     check_may_read,
     check_order,
     check_retention,
@@ -34,7 +32,7 @@ from node.catalog.listing import Listing
 from node.catalog.log_changes import NO_NUMBER, LogChanges
 from node.catalog.owner import CatalogOwner, gone
 from node.catalog.serving import Serving
-from node.catalog.subscriptions import Subscribed, find_mismatch, stored
+from node.catalog.subscriptions import Subscribed, check_member, find_mismatch, stored
 from node.contracts.broker import (
     CatalogUpdate,
     GroupInfo,
@@ -46,12 +44,13 @@ from node.contracts.broker import (
 from node.contracts.control import CatalogControl
 from node.shard.group_queue import GroupQueue
 from storage.views.catalog import Catalog
-from storage.views.catalog_items import START_NOW_MS, Group, Subscription, Topic
+from storage.views.catalog_items import Group, Subscription, Topic
 from storage.views.catalog_names import (
     DEAD_LETTER_PREFIX,
     dead_letter_topic_name,
     retry_topic_name,
     validate_group_name,
+    validate_known_group_name,
     validate_topic_name,
 )
 
@@ -83,11 +82,8 @@ class CatalogService:
         self._mastership = serving.mastership
         self._shard, self._receiver = self._mastership.shard, self._mastership.receiver
         self._now_ms, self._propose = serving.now_ms, serving.propose
-        self._defaults, self._resolve_filtered, self._on_filter = (
-            defaults,
-            resolve_filtered,
-            on_filter,
-        )
+        self._defaults, self._on_filter = defaults, on_filter
+        self._resolve_filtered = resolve_filtered
         self.listing = Listing(self._shard, self._receiver)
         self._lock = asyncio.Lock()
         self._log = LogChanges(serving)
@@ -101,6 +97,11 @@ class CatalogService:
         """Group and topic of a subscription that is made, and not yet where it begins."""
         self._unsettled: dict[str, int] = {}
         """Unused topic that is being deleted -> 1, and one for each call that waits for it."""
+
+    @property
+    def control_rules(self) -> int:
+        """By which the control state decides about groups; 0: the log alone does."""
+        return self._owner.control_rules
 
     def resume(self) -> None:
         """This node may act, or a second has gone by: what the log lacks is appended."""
@@ -227,7 +228,7 @@ class CatalogService:
         _ = self._log.put_topic(topic, now_ms=now_ms)
         return topic
 
-    async def _topic_to_receive(self, name: str) -> Topic:
+    async def topic_to_receive(self, name: str) -> Topic:
         """The topic of this name, internal ones included; made only if the configuration says so.
 
         Else a typing error would make a topic, and wait for it for ever.
@@ -246,12 +247,10 @@ class CatalogService:
     async def _topic_to_subscribe(self, name: str) -> Topic:
         """The topic of this name, made if need be. The caller has the lock."""
         topic = self._log.find_topic(name)
-        if topic is not None:
-            return topic
-        validate_topic_name(name)
-        return await self._make_unknown(name, automatic=False)
+        return topic or await self._make_unknown(name, automatic=False)
 
     async def _make_unknown(self, name: str, *, automatic: bool) -> Topic:
+        validate_topic_name(name)
         if not self._defaults.topics_auto_create:
             raise errors.UnknownTopic(f"there is no topic {name!r}", topic=name)
         self._check_topic_room(0)
@@ -281,22 +280,7 @@ class CatalogService:
                 topic = replace(plain, retention_ms=retention_ms or 0)
                 check_retention(self._shard.views, plain, topic)
                 found = await self._owner.put_topic(topic, None)
-            if found.queue_count != count and queue_count:
-                raise errors.AlreadyExists(
-                    f"topic {name!r} has {found.queue_count} queues",
-                    topic=name,
-                    queue_count=found.queue_count,
-                )
-            if gene is not None and gene != found.gene:
-                raise errors.AlreadyExists(
-                    f"topic {name!r} has genes {found.gene.text}", topic=name, gene=found.gene.text
-                )
-            if retention_ms not in {None, found.retention_ms}:
-                raise errors.AlreadyExists(
-                    f"topic {name!r} has a retention of {found.retention_ms} ms",
-                    topic=name,
-                    retention_ms=found.retention_ms,
-                )
+            check_alike(found, queue_count, NewTopic(gene, retention_ms))
             if found.automatic:  # an operator asks for it now
                 found = await self._owner.put_topic(replace(found, automatic=False), found)
             return self.listing.topic_info(found)
@@ -365,9 +349,7 @@ class CatalogService:
             await self._log.settle()
             check_order(self._shard.views, name, settings)
             group, making = await self._make_group(name, settings)
-            waking = asyncio.ensure_future(self._wake_behind(asyncio.gather(*making), group))
-            if not await asyncio.shield(waking):  # a caller that goes away leaves no poll asleep
-                raise gone()
+            await self._wake_polls(making, group)
             return self.listing.put_group_info(self._catalog.get_group(name))
 
     async def update_group(
@@ -382,13 +364,19 @@ class CatalogService:
             check_version(found.version, update)
             check_order(self._shard.views, name, settings)
             changed = replace(found, automatic=False, **given(update))
-            changed = with_settings(changed, settings)
-            changed, applying = await self._owner.put_group(changed, found)
-            changing = asyncio.gather(*applying)
-            waking = asyncio.ensure_future(self._wake_behind(changing, changed))
-            if not await asyncio.shield(waking):  # a caller that goes away leaves no poll asleep
-                raise gone()
+            await self.change_group(with_settings(changed, settings), found)
             return self.listing.put_group_info(self._catalog.get_group(name))
+
+    async def change_group(self, changed: Group, found: Group) -> None:
+        """Put a group that there is; its polls look again. The caller is `changing`."""
+        changed, applying = await self._owner.put_group(changed, found)
+        await self._wake_polls(applying, changed)
+
+    async def _wake_polls(self, applying: list["asyncio.Future[bool]"], group: Group) -> None:
+        """A caller that goes away leaves no poll asleep. Raises Unavailable: it has gone."""
+        waking = asyncio.ensure_future(self._wake_behind(asyncio.gather(*applying), group))
+        if not await asyncio.shield(waking):
+            raise gone()
 
     async def _wake_behind(self, changing: "asyncio.Future[list[bool]]", group: Group) -> bool:
         """Whether the change of `group` was applied; if so, its polls look again."""
@@ -404,7 +392,7 @@ class CatalogService:
         self, name: str, settings: GroupSettings, *, automatic: bool = False
     ) -> tuple[Group, list["asyncio.Future[bool]"]]:
         """Make a group with its topic for dead letters: see `CatalogOwner.put_group`."""
-        validate_group_name(name)
+        (validate_known_group_name if settings.member_token else validate_group_name)(name)
         catalog, defaults = self._catalog, self._defaults
         old: Group | None = catalog.find_group(name)
         if old is None:
@@ -415,7 +403,12 @@ class CatalogService:
     # -- subscriptions ----------------------------------------------------------------------------
 
     async def subscribe(
-        self, group: str, topic: str, wanted: FilterExpression | None = None
+        self,
+        group: str,
+        topic: str,
+        wanted: FilterExpression | None = None,
+        *,
+        member_token: int = 0,
     ) -> Subscribed:
         """The subscription of a group to a topic, made with all that it needs.
 
@@ -423,9 +416,11 @@ class CatalogService:
             group: its name.
             topic: its name.
             wanted: the group's filter as the caller knows it; None: the subscription's.
+            member_token: of the member of a broadcast; nothing is made for one.
 
         Raises:
             InvalidFilter: before anything else.
+            MemberReplaced, FailedPrecondition: see `check_member`.
             InvalidGroup, InvalidTopic: illegal names.
             UnknownGroup, UnknownTopic: there is none, and none is made.
             SubscriptionMismatch: the group's subscription says something else.
@@ -433,6 +428,11 @@ class CatalogService:
         requested = None if wanted is None else await read_filter(wanted)
         catalog = self._catalog
         found_group, found_topic = catalog.find_group(group), catalog.find_topic(topic)
+        if is_member_group(group):
+            if found_group is not None and found_group.group_id == self._expiring:
+                async with self._lock:
+                    pass
+            check_member(catalog, group, topic, member_token)
         is_own_call = found_topic is not None and found_topic.internal
         kept = None if is_own_call else requested
         known: Subscription | None = None
@@ -442,8 +442,8 @@ class CatalogService:
         is_going = is_going or (group, topic) in self._starting
         if known is None or found_group is None or is_going or not found_group.dead_letter_topic_id:
             async with self.changing():
-                known, found_group = await self._subscribe(
-                    group, topic, stored(kept), self._topic_to_receive, automatic=True
+                known, found_group = await self.make_subscription(
+                    group, topic, stored(kept), self.topic_to_receive, settings=None
                 )
         if kept is not None:
             mismatch = find_mismatch(catalog, known.group_id, known.topic_id, kept)
@@ -462,46 +462,53 @@ class CatalogService:
                 raise errors.InvalidArgument(
                     "on the cluster's own topics each Receive says what it wants", topic=topic
                 )
-            known, found_group = await self._subscribe(
-                group,
-                topic,
-                kept,
-                self._topic_to_subscribe,
-                automatic=False,
+            known, found_group = await self.make_subscription(
+                group, topic, kept, self._topic_to_subscribe, settings=GroupSettings()
             )
             changes: list[asyncio.Future[bool]] = []
             if found_group.automatic:  # an operator asks for it now
                 kept_group = replace(found_group, automatic=False)
                 _, changes = await self._owner.put_group(kept_group, found_group)
-            if known.filter != kept:
-                # What was filtered stays so: it stands in the log before the change.
-                for queue in self._receiver.queues_of(known.group_id, known.topic_id):
-                    self._resolve_filtered(self._now_ms(), GroupQueue(found_group.group_id, queue))
-                changed = replace(known, filter=kept)
-                changes.append(self._log.put_subscription(changed))
-                if not all(await asyncio.gather(*changes)):
-                    raise gone()
-                self._on_filter(known.group_id, known.topic_id)
-            else:
-                await asyncio.gather(*changes)
+            await self.change_filter(known, kept, changes)
         return SubscriptionInfo(topic, kept)
 
-    async def _subscribe(
+    async def change_filter(
+        self,
+        known: Subscription,
+        kept: FilterExpression | None,
+        changes: "Sequence[asyncio.Future[bool]]" = (),
+    ) -> None:
+        """A subscription gets this filter, behind `changes`. The caller is `changing`."""
+        if known.filter == kept:
+            await asyncio.gather(*changes)
+            return
+        # What was filtered stays so: it stands in the log before the change.
+        for queue in self._receiver.queues_of(known.group_id, known.topic_id):
+            self._resolve_filtered(self._now_ms(), GroupQueue(known.group_id, queue))
+        changing = self._log.put_subscription(replace(known, filter=kept))
+        if not all(await asyncio.gather(*changes, changing)):
+            raise gone()
+        self._on_filter(known.group_id, known.topic_id)
+
+    async def make_subscription(
         self,
         group: str,
         topic: str,
         wanted: FilterExpression | None,
         find_topic: Callable[[str], Awaitable[Topic]],
         *,
-        automatic: bool,
+        settings: GroupSettings | None,
     ) -> tuple[Subscription, Group]:
-        """The subscription; where there is none, one with this filter is made, in one commit."""
+        """The subscription; where there is none, one with this filter is made, in one commit.
+
+        `settings`: of the group, if it is made; None: that is made by receiving. The caller is
+        `changing`.
+        """
         catalog, defaults = self._catalog, self._defaults
         found_topic = await find_topic(topic)
         found_group: Group | None = catalog.find_group(group)
         made: list[asyncio.Future[bool]] = []
         if found_group is None:
-            validate_group_name(group)
             if not defaults.groups_auto_create:
                 raise errors.UnknownGroup(f"there is no group {group!r}", group=group)
         else:
@@ -512,12 +519,14 @@ class CatalogService:
                 return known, found_group
         check_room("subscriptions", catalog.subscription_count, defaults.subscriptions_max)
         if found_group is None:
-            found_group, made = await self._make_group(group, GroupSettings(), automatic=automatic)
+            making = self._make_group(group, settings or GroupSettings(), automatic=not settings)
+            found_group, made = await making
         retries, made_retries = self._log.own_topic(retry_topic_name(group, topic))
         subscription = Subscription(
             found_group.group_id, found_topic.topic_id, retries.topic_id, wanted
         )
-        starts = await self._rows_to_start(found_group, found_topic)
+        now_ms = self._now_ms()
+        starts = await positions.rows_to_start(self._shard, found_group, found_topic, now_ms)
         self._starting.add((group, topic))
         try:
             changing = [*made, *made_retries, self._log.put_subscription(subscription)]
@@ -536,16 +545,6 @@ class CatalogService:
             if known is not None:
                 return known, applied
         raise gone()
-
-    async def _rows_to_start(self, group: Group, topic: Topic) -> NDArray[np.void]:
-        """Rows that skip what stands before where the group's new subscriptions begin."""
-        is_there = self._catalog.find_topic_by_id(topic.topic_id) is not None
-        if not group.start_ms or not is_there:
-            return np.empty(0, RESOLVE_ROW)
-        queues = self._shard.views.queues_of(topic)
-        from_ms = self._now_ms() if group.start_ms == START_NOW_MS else group.start_ms
-        places = await positions.find_positions(self._shard, queues, from_ms)
-        return positions.rows_before(self._shard, group.group_id, queues, places)
 
     async def _with_letters(self, group: Group) -> Group:
         """The group with a topic for its dead letters, which is made where it was deleted.

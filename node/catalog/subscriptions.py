@@ -47,6 +47,44 @@ def find_mismatch(
     )
 
 
+def find_replaced(catalog: Catalog, group_id: GroupId, token: int) -> errors.MemberReplaced | None:
+    """Why the member of a broadcast that joined with this token is not served; None: it is."""
+    group = catalog.find_group_by_id(group_id)
+    if group is None or group.member_token == token:
+        return None
+    return errors.MemberReplaced(
+        f"another process has joined by the name of {group.name!r}, and receives in its place",
+        group=group.name,
+    )
+
+
+def check_member(catalog: Catalog, group: str, topic: str, token: int) -> None:
+    """Whether the member of a broadcast may receive; its group is never made by receiving.
+
+    Raises:
+        UnknownGroup: it was away for too long, or never joined.
+        UnknownTopic: there is none.
+        FailedPrecondition: it has not joined for this topic, or that was deleted since.
+        MemberReplaced: see `find_replaced`.
+    """
+    found = catalog.find_group(group)
+    if found is None:
+        raise errors.UnknownGroup(
+            f"{group!r} is no member any more: it was away for too long, and what was released"
+            " meanwhile is not kept for it; join again",
+            group=group,
+        )
+    replaced = find_replaced(catalog, found.group_id, token)
+    if replaced is not None:
+        raise replaced
+    if catalog.find_subscription(found.group_id, catalog.get_topic(topic).topic_id) is None:
+        raise errors.FailedPrecondition(
+            f"{group!r} has not joined for topic {topic!r}, or that was deleted since; join again",
+            group=group,
+            topic=topic,
+        )
+
+
 def _words(wanted: FilterExpression) -> str:
     where = ", checked at the client" if wanted.check_at_client else ""
     return f"{wanted.kind} {wanted.text!r}{where}"

@@ -363,6 +363,13 @@ class LimitsSection(Section):
     )
     topics: int = _key(10_000, "topics", "Topics, the cluster's own not counted.", ge=1, le=1 << 20)
     groups: int = _key(10_000, "groups", "Consumer groups.", ge=1, le=1 << 20)
+    broadcast_members: int = _key(
+        1_000,
+        "groups",
+        "Members of broadcasts, all together; each is one of limits.groups as well.",
+        ge=0,
+        le=1 << 20,
+    )
     subscriptions: int = _key(
         20_000, "subscriptions", "Of groups to topics, all together.", ge=1, le=1 << 20
     )

@@ -16,7 +16,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.priorities import is_priority_queue
 from hourwheel.types import TopicQueue, topic_of, topic_queue
 from node.catalog.serving import Serving
-from node.catalog.subscriptions import find_mismatch
+from node.catalog.subscriptions import find_mismatch, find_replaced
 from node.consumers.group_limits import GroupLimits
 from node.consumers.housekeeping import Housekeeping
 from node.consumers.waiters import Interest, Look, Waiter, Waiters
@@ -180,7 +180,9 @@ class Polls:
     # -- one of them ------------------------------------------------------------------------------
 
     def begin(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
-        """The answer to a poll that begins now, if there is one. Raises `SubscriptionMismatch`.
+        """The answer to a poll that begins now, if there is one.
+
+        Raises `SubscriptionMismatch`, `MemberReplaced`.
 
         A repeated poll replaces the first one where that still waits: the first gets an empty
         answer. Where the first was answered, the repeated one gets the same lease again, if that
@@ -227,7 +229,7 @@ class Polls:
 
         Where there is no room for its answer, or others wait for room, it `is_starved`; where its
         group may get no more now, or others of it wait for that, it `is_limited`.
-        Raises `SubscriptionMismatch`.
+        Raises `SubscriptionMismatch`, `MemberReplaced`.
         """
         mismatch = self._find_mismatch(interest, waiter)
         if mismatch is not None:
@@ -338,10 +340,13 @@ class Polls:
 
     def _find_mismatch(
         self, interest: Interest, waiter: Waiter
-    ) -> errors.SubscriptionMismatch | None:
+    ) -> errors.SubscriptionMismatch | errors.MemberReplaced | None:
+        catalog, token = self._views.catalog, waiter.params.member_token
+        if token and (replaced := find_replaced(catalog, interest.group_id, token)) is not None:
+            return replaced
         if waiter.requested is None:
             return None
-        return find_mismatch(self._views.catalog, *interest, waiter.requested)
+        return find_mismatch(catalog, *interest, waiter.requested)
 
     def _scan_later(self, interest: Interest) -> None:
         """Go on with the scan of an interest's queues when others have had their turn."""

@@ -287,7 +287,7 @@ class Waiters:
                 continue
             try:
                 delivery = self._serve(interest, waiter, now_ms)
-            except errors.SubscriptionMismatch as mismatch:
+            except (errors.SubscriptionMismatch, errors.MemberReplaced) as mismatch:
                 waiter.future.set_exception(mismatch)
                 continue
             if delivery is not None:

@@ -23,6 +23,7 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import NO_EPOCH, Epoch, GroupId, SequenceNumber, TopicQueue
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.broadcast import BroadcastPort
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.contracts.dead_letters import (
     DeadLetterQuery,
@@ -103,6 +104,8 @@ class ReceiveParams:
     """Counts the bytes of the answer until the client has read it; None: they are not counted."""
     overhead_bytes: int = 0
     """What each message takes of the answer beside its meta and body."""
+    member_token: int = 0
+    """Of the member of a broadcast; else 0."""
 
 
 @dataclass(slots=True)
@@ -262,6 +265,9 @@ class GroupSettings:
     """0: any number."""
     order: GroupOrder | None = None
     keeps_expired: bool | None = None
+    idle_ms_max: int | None = None
+    """Of the member of a broadcast, and so is what follows."""
+    member_token: int | None = None
 
 
 class NewTopic(NamedTuple):
@@ -312,7 +318,9 @@ class Failure:
             self.report(errors.Internal(repr(error)))
 
 
-class EnginePort(RecurringPort, ReschedulePort, TopicsPort, GroupPositionsPort, Protocol):
+class EnginePort(
+    RecurringPort, ReschedulePort, TopicsPort, GroupPositionsPort, BroadcastPort, Protocol
+):
     """One node's broker. Errors are those of hourwheel.errors."""
 
     stats: EngineStats
@@ -386,7 +394,7 @@ class EnginePort(RecurringPort, ReschedulePort, TopicsPort, GroupPositionsPort, 
         when others have read theirs.
 
         Raises:
-            InvalidFilter, SubscriptionMismatch: nothing is leased.
+            InvalidFilter, SubscriptionMismatch, MemberReplaced: nothing is leased.
             Overloaded: the call does not wait, and too many bytes of answers are not read.
         """
         ...

@@ -131,6 +131,11 @@ FAMILIES: Final = (
         lambda it: it.stats.groups_expired,
     ),
     shard_counter(
+        "hourwheel_broadcast_members_expired_total",
+        "Members of broadcasts that were away for too long, deleted by the master.",
+        lambda it: it.stats.members_expired,
+    ),
+    shard_counter(
         "hourwheel_topics_expired_total",
         "Topics that publishing made and no client used, deleted by the master.",
         lambda it: it.stats.topics_expired,

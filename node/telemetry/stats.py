@@ -74,6 +74,7 @@ class EngineStats:
     dedup_replaced: int = 0
     """Pending messages that a later one with their dedup key has replaced."""
     groups_expired: int = 0
+    members_expired: int = 0
     """Unused groups that were deleted because nobody uses them."""
     topics_expired: int = 0
     """The same of topics."""

@@ -26,6 +26,9 @@ from replication.control_state.state import (
 
 CATALOG_RULES: Final = 5
 """The oldest rules by which the control state can have a log's topics and groups."""
+MEMBER_RULES: Final = 6
+"""By these a group may be the member of a broadcast. No command is another one: every node knows
+what its settings say, and serves it by its name."""
 OBJECT_COUNT_MAX: Final = 100_000
 NAME_BYTES_MAX: Final = 1_024
 

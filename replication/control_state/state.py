@@ -23,7 +23,7 @@ from replication.control_state.access import AccessState, access_data, access_of
 from replication.control_state.membership import Membership, membership_data, membership_of
 
 RULES_FIRST: Final = 1
-CODEC_VERSION: Final = 5
+CODEC_VERSION: Final = 6
 """The newest rules that this code knows; it knows all older ones, too. The state's own
 `codec_version` says which are in force. A command that needs newer ones changes nothing, on a node
 that knows them as on one that does not; so old and new nodes come to the same state until

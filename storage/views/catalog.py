@@ -52,6 +52,7 @@ from storage.views.catalog_items import (
     Subscription,
     Topic,
     drop_from,
+    is_internal,
     retentions_of,
     tolerances_of,
 )
@@ -274,6 +275,11 @@ class Catalog:
         """How many groups there are."""
         return len(self._groups)
 
+    def count_groups(self, prefix: str) -> int:
+        """How many of them have a name that begins so."""
+        names = self._group_names
+        return bisect_left(names, prefix + _BEHIND_ALL) - bisect_left(names, prefix)
+
     def groups_after(self, name: str, count_max: int) -> list[Group]:
         """Up to so many groups behind a name, by name."""
         first = bisect_right(self._group_names, name)
@@ -450,7 +456,7 @@ class Catalog:
         if not 0 < group.group_id <= GROUP_ID_MAX:
             return False
         dead_letter_topic = self._topics.get(group.dead_letter_topic_id)
-        if group.dead_letter_topic_id and not _is_internal(
+        if group.dead_letter_topic_id and not is_internal(
             dead_letter_topic, dead_letter_topic_name(group.name)
         ):
             return False
@@ -478,7 +484,7 @@ class Catalog:
         if group is None or topic is None:
             return False
         retry_topic = self._topics.get(subscription.retry_topic_id)
-        if not _is_internal(retry_topic, retry_topic_name(group.name, topic.name)):
+        if not is_internal(retry_topic, retry_topic_name(group.name, topic.name)):
             return False
         key = (subscription.group_id, subscription.topic_id)
         known = self.find_subscription(*key) or subscription
@@ -583,11 +589,6 @@ class Catalog:
                 part.digest_into(hasher)
 
 
-def _is_internal(topic: Topic | None, name: str) -> bool:
-    """Whether it is the cluster's own topic of that name."""
-    return topic is not None and topic.internal and topic.name == name
-
-
 def _subscription_key(subscription: Subscription) -> tuple[int, int]:
     return subscription.group_id, subscription.topic_id
 
@@ -596,4 +597,5 @@ def _remove_name(names: list[str], name: str) -> None:
     del names[bisect_left(names, name)]
 
 
+_BEHIND_ALL: Final = "\x7f"
 _NONE: Final[dict[int, Subscription]] = {}

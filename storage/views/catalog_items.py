@@ -16,6 +16,7 @@ from hourwheel.filter_language.wire import (
     gene_from_wire,
     gene_to_wire,
 )
+from hourwheel.formats.member_group import is_member_group
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicId
@@ -143,6 +144,15 @@ class Group:
     """In which order the master hands messages out."""
     keeps_expired: bool = False
     """The master makes dead letters of messages that expire before the group gets them."""
+    idle_ms_max: int = 0
+    """Of a member of a broadcast: the master deletes the group when it was not used for so long."""
+    member_token: int = 0
+    """The start of the member that may receive; 0: of an ordinary group."""
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is the group of one member of a broadcast."""
+        return is_member_group(self.name)
 
     @property
     def is_ordered(self) -> bool:
@@ -171,6 +181,8 @@ class Group:
             config.per_second_max,
             GroupOrder(config.order),
             config.keeps_expired,
+            config.idle_ms_max,
+            config.member_token,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -194,6 +206,8 @@ class Group:
             per_second_max=self.per_second_max,
             order=self.order,
             keeps_expired=self.keeps_expired,
+            idle_ms_max=self.idle_ms_max,
+            member_token=self.member_token,
         )
 
     def digest_into(self, hasher: Hasher) -> None:
@@ -270,6 +284,11 @@ class Subscription:
             feed_text(hasher, wanted.text)
         if self.reset != NO_RESET:  # else as nodes of an earlier version have it
             feed_numbers(hasher, *self.reset)
+
+
+def is_internal(topic: Topic | None, name: str) -> bool:
+    """Whether it is the cluster's own topic of that name."""
+    return topic is not None and topic.internal and topic.name == name
 
 
 def tolerances_of(topics: Iterable[Topic]) -> dict[TopicId, int]:

@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.formats.member_group import is_member_group, membership_of
 from hourwheel.limits import NAME_BYTES_MAX
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_.|-]{{1,{NAME_BYTES_MAX}}}")
@@ -31,6 +32,18 @@ def validate_group_name(name: str) -> None:
     """
     if not _NAME.fullmatch(name):
         raise errors.InvalidGroup(f"a group's name is {_RULE}, not {name[:200]!r}")
+
+
+def validate_known_group_name(name: str) -> None:
+    """Refuse a name that no group has: neither one that was created by it, nor a member's.
+
+    Raises:
+        InvalidGroup: as above.
+    """
+    if is_member_group(name):
+        membership_of(name)
+    else:
+        validate_group_name(name)
 
 
 def retry_topic_name(group: str, topic: str) -> str:

@@ -172,7 +172,7 @@ class NodeNames:
         """What there is, and its end: "ack", "nack" or none of both."""
         subscribed = await self.catalog_service.subscribe(group, topic)
         group_id, receiver = subscribed.group.group_id, self.mastership.receiver
-        with self.expiry.using(group_id, self.node.cluster_ms):
+        with self.expiry.using(subscribed.group, self.node.cluster_ms):
             delivery = receiver.receive(
                 *(group_id, subscribed.subscription.topic_id),
                 ReceiveLimits(4, 1 << 20, DEFAULTS.invisible_ms, self.node.cluster_ms()),
@@ -186,7 +186,7 @@ class NodeNames:
         found = views.catalog.find_group_by_id(group_id)
         if found is None:
             return
-        with self.expiry.using(group_id, self.node.cluster_ms):
+        with self.expiry.using(found, self.node.cluster_ms):
             if end == "ack":
                 rows = ack_rows(group_queue, ranges)
             else:

@@ -30,6 +30,7 @@ from hourwheel.outcomes import (
 )
 from hourwheel.types import Epoch, GroupId, SequenceNumber, TopicId, topic_queue
 from node.contracts.answer_budget import AnswerBudget
+from node.contracts.broadcast import Joining
 from node.contracts.broker import (
     CatalogUpdate,
     Delivery,
@@ -409,6 +410,13 @@ class FakeEngine:
     async def reschedule_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
         await self._begin("reschedule_pending", (query, token))
         return self.changed_page
+
+    async def join_broadcast(self, joining: Joining) -> bool:
+        await self._begin("join_broadcast", joining)
+        return True
+
+    async def leave_broadcast(self, group: str, token: int) -> None:
+        await self._begin("leave_broadcast", (group, token))
 
     async def skip(
         self, group: str, topic: str, before_ms: int, positions: Sequence[int]

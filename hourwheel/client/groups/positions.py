@@ -136,7 +136,7 @@ class SkipAdmin:
             group=group, topic=topic, positions=positions, count_only=count_only
         )
         if to is not None:
-            request.to, request.to_ms = _start_to_wire(to)
+            request.to, request.to_ms = start_to_wire(to)
         answer = await self._channel.call(RESET_GROUP, request)
         return GroupReset(
             answer.again_count,
@@ -194,10 +194,11 @@ def set_start(settings: admin_pb2.GroupSettings, start: object) -> None:
         InvalidDueTime: it is one before 2001, or without a time zone.
     """
     if start is not None:
-        settings.start_at, settings.start_ms = _start_to_wire(start)
+        settings.start_at, settings.start_ms = start_to_wire(start)
 
 
-def _start_to_wire(start: object) -> tuple[groups_pb2.StartAt, int]:
+def start_to_wire(start: object) -> tuple[groups_pb2.StartAt, int]:
+    """ "first", "now", or an instant. Raises as `set_start`."""
     if isinstance(start, str) and start in _STARTS:
         return _STARTS[start], 0
     if isinstance(start, int | datetime):

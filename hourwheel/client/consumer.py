@@ -247,8 +247,8 @@ class AsyncConsumer:
             InvalidFilter: the node cannot understand the filter; `params["position"]` says where.
             SubscriptionMismatch: the group wants something else of this topic.
             MemberReplaced: another process is this member of the broadcast now.
-            UnknownGroup: the member of a broadcast was away for too long, and is forgotten: messages
-                may have been missed. Another consumer begins anew.
+            UnknownGroup: the member of a broadcast was away for too long, and is forgotten:
+                messages may have been missed. Another consumer begins anew.
             HourwheelError: a failure that trying again does not mend, or one that lasted for
                 `unavailable_ms_max`.
         """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from hourwheel import errors
 from hourwheel.client.blocking import Producer
+from hourwheel.client.groups.membership import Broadcast
 from hourwheel.client.message import Message
 from hourwheel.client.recurring.recurrences import Missed, Times
 from hourwheel.clock import SystemClock

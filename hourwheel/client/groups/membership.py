@@ -33,8 +33,8 @@ class Broadcast:
             the consumer is closed.
         start: where a new member begins: "now", with what is released from then on; "first", with
             what is still there; or an instant.
-        idle_ms: for how long it may be away, as a timedelta or in milliseconds, 10 s to 7 days: then
-            it is forgotten, with what it had still to do. 0: 5 minutes.
+        idle_ms: for how long it may be away, as a timedelta or in milliseconds, 10 s to 7 days:
+            then it is forgotten, with what it had still to do. 0: 5 minutes.
         token: of this start of the member; 0: each consumer makes one. Consumers of one process
             that are the same member, for several topics, have the same.
     """

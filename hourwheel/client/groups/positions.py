@@ -198,7 +198,7 @@ def set_start(settings: admin_pb2.GroupSettings, start: object) -> None:
 
 
 def start_to_wire(start: object) -> tuple[groups_pb2.StartAt, int]:
-    """ "first", "now", or an instant. Raises as `set_start`."""
+    """The words or the instant of a caller. Raises as `set_start`."""
     if isinstance(start, str) and start in _STARTS:
         return _STARTS[start], 0
     if isinstance(start, int | datetime):

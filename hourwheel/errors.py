@@ -18,8 +18,7 @@
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)
     |   +-- StaleReceipt           the lease is over
     |   |   +-- UndecidedReceipt   (in the client) perhaps by an earlier try of the same
-    |   +-- SubscriptionMismatch   consumers of a group want different messages of a topic
-    |   +-- MemberReplaced         another process has joined the broadcast by the member's name
+    |   +-- SubscriptionMismatch, MemberReplaced   others of the group want, or are, something else
     |   +-- NotRetained            retention has let go of it: `earliest_ms` says of what not
     |   +-- FeatureLevelTooLow     not before all nodes know it
     |   +-- LimitReached           as many topics, groups or subscriptions as are allowed
@@ -50,8 +49,7 @@
         +-- DiskFailed, FsyncFailed   not for want of room, and not retried: the process stops
     StartupError (never on the wire)
     +-- DirectoryLocked, IncompatibleFormat, ForeignDirectory, ConfigError
-    +-- AuditError                 an audit of logs cannot begin
-        +-- NoLogs, MixedClusters, NoJava
+    +-- AuditError: NoLogs, MixedClusters, NoJava   (an audit of logs cannot begin)
 
 `retriable` says that sending the same request again is safe *and* may help. A request without
 idempotence (no producer id) is never retried after `Timeout`, whatever the class says of itself.
@@ -61,7 +59,6 @@ idempotence (no producer id) is never retried after `Timeout`, whatever the clas
 from typing import ClassVar, Final, NoReturn, TypeVar
 
 _T = TypeVar("_T")
-
 _EPOCH_DIGITS: Final = 10
 """An epoch has 32 bits."""
 _MS_DIGITS: Final = 13
@@ -588,11 +585,7 @@ def invariant(condition: bool, message: str, **facts: object) -> None:  # noqa: 
 
 
 def required(value: _T | None, message: str, **facts: object) -> _T:
-    """`value`, which an invariant of ours says is there.
-
-    Raises:
-        InvariantViolated: it is None. `message` says what should be there.
-    """
+    """`value`, which an invariant says is there, as `message` names it; else InvariantViolated."""
     if value is None:
         violated(message, **facts)
     return value

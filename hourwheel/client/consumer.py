@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from hourwheel import errors, limits
 from hourwheel.client.ack_batcher import Acker, checked, finish, raise_if_bad, to_ranges
-from hourwheel.client.groups.membership import Broadcast, Membership, as_broadcast
+from hourwheel.client.groups.membership import Broadcast, find_membership
 from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
@@ -119,8 +119,8 @@ class AsyncConsumer:
             else Channel(server, tls=tls, token=token, user=user)
         )
         self._clock = self._channel.clock
-        wanted, how = as_filter(filter), as_broadcast(broadcast)
-        self._membership = how and Membership(self._channel, how, group=group, wanted=wanted)
+        wanted = as_filter(filter)
+        self._membership = find_membership(self._channel, broadcast, group, wanted)
         group = self._group = group if self._membership is None else self._membership.group
         self.is_ahead = prefetch_messages > 0
         """Whether messages are fetched before anybody asks for them."""

@@ -40,9 +40,9 @@ from hourwheel.v1.consumer_pb2 import (
 from node.access.control import AccessControl
 from node.access.permissions import RULES
 from node.api.admission import Admission
-from node.api.broadcast import check_leaving, check_receiving, joining_of, member_of
 from node.api.calls import CallContext
 from node.api.checks import check_group, check_readable_topic
+from node.api.group_settings import check_leaving, check_receiving, joining_of, member_of
 from node.contracts.answer_budget import (
     MESSAGE_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,

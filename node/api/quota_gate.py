@@ -24,7 +24,7 @@ from hourwheel.v1.consumer_pb2 import JoinBroadcastRequest
 from node.access.control import CALLER, AccessControl
 from node.access.permissions import RULES, group_resource, topic_resource
 from node.access.quotas import Quotas, Taken, check_count, ranges_of
-from node.api.broadcast import joined_group
+from node.api.group_settings import joined_group
 from node.contracts.access import Operation, Principal, Resource, ResourceKind
 from node.contracts.broker import EnginePort
 

@@ -3,6 +3,7 @@
 A scrape comes four times a minute, so no message updates a counter for it. A walk looks at every
 subscription, a part in each turn of the loop, with rests between them (shared_reading.py). The
 groups that are most behind get a series each; the scrape has the sums and the number of the others.
+Members of a broadcast are one group here: a thousand of them are no thousand series.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hourwheel.formats.member_group import is_member_group, membership_of
 from node.broker.shared_reading import WAIT_S, SharedReading
 from node.contracts.lags import GroupLagInfo, LagPlace, LagsPart
 
@@ -81,24 +83,36 @@ class _Counter:
     def __init__(self, series_max: int) -> None:
         self._series_max = series_max
         self._most: list[LagSeries] = []
+        self._broadcasts: dict[tuple[str, str], LagSeries] = {}
+        """Broadcast and topic -> all its members together: one series, however many they are."""
         self._count = self._unresolved = self._leased = 0
         self._oldest_ms = 0
 
     def add(self, lags: list[tuple[str, GroupLagInfo]]) -> None:
         found = [LagSeries(group, *_fields(lag)) for group, lag in lags]
-        self._count += len(found)
+        self._count_all(found)
+        members = [one for one in found if is_member_group(one.group)]
+        for one in members:
+            name = membership_of(one.group).group, one.topic
+            self._broadcasts[name] = _together(self._broadcasts.get(name), one, name[0])
+        self._count += len(found) - len(members)
+        self._most += [one for one in found if not is_member_group(one.group)]
+        if len(self._most) > 2 * self._series_max:
+            self._cut()
+
+    def _count_all(self, found: list[LagSeries]) -> None:
         self._unresolved += sum(one.unresolved_count for one in found)
         self._leased += sum(one.leased_count for one in found)
         known_ms = [one.oldest_ms for one in found if one.oldest_ms]
         self._oldest_ms = min(known_ms + [self._oldest_ms] * (self._oldest_ms > 0), default=0)
-        self._most += found
-        if len(self._most) > 2 * self._series_max:
-            self._cut()
 
     def _cut(self) -> None:
         self._most = heapq.nsmallest(self._series_max, self._most, key=_order)
 
     def reading(self) -> LagReading:
+        self._most += self._broadcasts.values()
+        self._count += len(self._broadcasts)
+        self._broadcasts = {}
         self._cut()
         return LagReading(
             tuple(sorted(self._most)),
@@ -111,6 +125,19 @@ class _Counter:
 
 def _fields(lag: GroupLagInfo) -> tuple[str, int, int, int, int]:
     return lag.topic, lag.unresolved_count, lag.leased_count, lag.oldest_ms, lag.blocked_count
+
+
+def _together(sum_: LagSeries | None, one: LagSeries, group: str) -> LagSeries:
+    """One member more of a broadcast."""
+    if sum_ is None:
+        return one._replace(group=group)
+    known_ms = [ms for ms in (sum_.oldest_ms, one.oldest_ms) if ms]
+    return sum_._replace(
+        unresolved_count=sum_.unresolved_count + one.unresolved_count,
+        leased_count=sum_.leased_count + one.leased_count,
+        oldest_ms=min(known_ms, default=0),
+        blocked_count=sum_.blocked_count + one.blocked_count,
+    )
 
 
 def _order(one: LagSeries) -> tuple[int, str, str]:

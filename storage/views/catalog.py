@@ -278,7 +278,7 @@ class Catalog:
     def count_groups(self, prefix: str) -> int:
         """How many of them have a name that begins so."""
         names = self._group_names
-        return bisect_left(names, prefix + _BEHIND_ALL) - bisect_left(names, prefix)
+        return bisect_left(names, prefix + "\x7f") - bisect_left(names, prefix)
 
     def groups_after(self, name: str, count_max: int) -> list[Group]:
         """Up to so many groups behind a name, by name."""
@@ -597,5 +597,4 @@ def _remove_name(names: list[str], name: str) -> None:
     del names[bisect_left(names, name)]
 
 
-_BEHIND_ALL: Final = "\x7f"
 _NONE: Final[dict[int, Subscription]] = {}

@@ -8,6 +8,7 @@ import asyncio
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.client.groups.positions import start_to_wire
@@ -20,7 +21,7 @@ from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import JOIN_BROADCAST, LEAVE_BROADCAST
 from hourwheel.v1 import consumer_pb2, groups_pb2
 
-_TOKEN_BITS = 64
+_TOKEN_BITS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,11 @@ class Broadcast:
     token: int = 0
 
 
-def as_broadcast(given: "bool | Broadcast") -> Broadcast | None:
+Wanted: TypeAlias = bool | Broadcast
+"""What users say: True for a member without a name."""
+
+
+def as_broadcast(given: Wanted) -> Broadcast | None:
     """What a caller says of it; None: no broadcast.
 
     Raises:
@@ -133,3 +138,13 @@ class Membership:
             await self._channel.call(LEAVE_BROADCAST, request)
         except errors.HourwheelError:
             return  # a kindness to the node: without it the member is forgotten after `idle_ms`
+
+
+def find_membership(
+    channel: Channel, given: Wanted, group: str, wanted: FilterExpression | None
+) -> Membership | None:
+    """Of a consumer that was set up so; None: it shares messages. Raises as both above."""
+    broadcast = as_broadcast(given)
+    if broadcast is None:
+        return None
+    return Membership(channel, broadcast, group=group, wanted=wanted)

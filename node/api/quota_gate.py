@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.formats.member_group import is_member_group
-from hourwheel.v1.consumer_pb2 import JoinBroadcastRequest
+from hourwheel.v1.consumer_pb2 import JoinBroadcastRequest, ReceiveRequest
 from node.access.control import CALLER, AccessControl
 from node.access.permissions import RULES, group_resource, topic_resource
 from node.access.quotas import Quotas, Taken, check_count, ranges_of
@@ -70,12 +70,12 @@ class _Turns:
         self.lock = asyncio.Lock()
 
 
-def _as_made(request: Any, named: Resource) -> Resource:
+def _as_made(request: object, named: Resource) -> Resource:
     """What a request makes that names this: of a broadcast, the group of a member."""
     if named.kind is ResourceKind.GROUP:
         if isinstance(request, JoinBroadcastRequest):
             return Resource(ResourceKind.GROUP, joined_group(request))
-        if is_member_group(getattr(request, "group", "")):
+        if isinstance(request, ReceiveRequest) and is_member_group(request.group):
             return Resource(ResourceKind.GROUP, request.group)
     return named
 

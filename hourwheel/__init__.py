@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
     from hourwheel.client.message_ids import DedupAnswer, PublishedIds
     from hourwheel.client.producer import AsyncProducer
-    from hourwheel.client.recurring.recurrences import Missed, Recurrence, Times
+    from hourwheel.client.recurring.recurrences import Recurrence, Times
     from hourwheel.client.transactions.blocking import Transactions
     from hourwheel.client.transactions.client import AsyncTransactions, CheckSettings
     from hourwheel.client.transactions.words import CheckedTransaction, RollBack
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         DedupOutcome,
         IfPending,
         MessageState,
+        Missed,
         RescheduleOutcome,
         TransactionState,
     )
@@ -122,7 +123,7 @@ _HOMES = {
     "DedupOutcome": "outcomes",
     "IfPending": "outcomes",
     "MessageState": "outcomes",
-    "Missed": "client.recurring.recurrences",
+    "Missed": "outcomes",
     "Producer": "client.blocking",
     "PublishedIds": "client.message_ids",
     "ReceivedBatch": "client.message",

@@ -60,6 +60,16 @@ class IfPending(IntEnum):
     """The pending one is cancelled, and this one takes its place: the last one counts."""
 
 
+class Missed(IntEnum):
+    """What becomes of occurrences that fell into an outage: more than a minute late."""
+
+    ALL = 1
+    """All of them are published, late, one after the other."""
+    LAST = 2
+    """The last one."""
+    NONE = 3
+
+
 class DedupOutcome(IntEnum):
     """What became of a published message that has a dedup key. Definite and true."""
 

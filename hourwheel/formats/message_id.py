@@ -13,7 +13,7 @@ tells apart two messages that got one sequence, before and after a log's tail wa
 import struct
 from collections.abc import Sequence as Seq
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ def parse(text: str) -> MessageId:
     return MessageId(*row.tolist())
 
 
-def parse_many(texts: Seq[str]) -> NDArray[Any]:
+def parse_many(texts: Seq[str]) -> NDArray[np.void]:
     """The parts of n printable ids: structured array[n] of `ID_DTYPE`.
 
     Raises:
@@ -83,7 +83,7 @@ def pack_many(ids: Seq[MessageId]) -> bytes:
         raise errors.InvalidMessageId("an id with a number that no message has") from None
 
 
-def unpack_many(raw: bytes) -> NDArray[Any]:
+def unpack_many(raw: bytes) -> NDArray[np.void]:
     """The parts of ids in their packed form, 24 bytes each: structured array[n] of `ID_DTYPE`.
 
     Raises:

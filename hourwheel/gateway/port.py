@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from hourwheel.errors import ConfigError
+from hourwheel.errors import ConfigError, required
 from hourwheel.gateway.callers import name_of
 from hourwheel.gateway.exchange import Answers, Bounds, ByteBudget, Exchange
 
@@ -154,8 +154,7 @@ class HttpPort:
             _log.error("a connection failed", exc_info=error)
 
     async def _serve(self, accepted: socket.socket) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        task = required(asyncio.current_task(), "a connection is served by a task")
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=_READ_BYTES, loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

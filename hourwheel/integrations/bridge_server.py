@@ -50,8 +50,7 @@ class Server:
     async def _on_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        task = errors.required(asyncio.current_task(), "a caller is served by a task")
         self._callers.add(task)
         self._idle.clear()
         self._busy.set()

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import h11
 
+from hourwheel import errors
 from hourwheel.webhooks.answers import Answer
 from hourwheel.webhooks.results import PostResult
 from hourwheel.webhooks.settings import Target
@@ -251,8 +252,7 @@ class Connections:
 
     async def _keep(self, connection: Connection, has_rest: bool) -> None:  # noqa: FBT001
         """Until it is taken (then this is cancelled), or of no use any more."""
-        keeper = asyncio.current_task()
-        assert keeper is not None
+        keeper = errors.required(asyncio.current_task(), "a connection is kept by a task")
         entry = connection, keeper
         was_idle, is_taken = not has_rest, False
         try:

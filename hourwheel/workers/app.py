@@ -15,12 +15,12 @@ from hourwheel import errors
 from hourwheel.client.blocking import Producer
 from hourwheel.client.groups.membership import Broadcast
 from hourwheel.client.message import Message
-from hourwheel.client.recurring.recurrences import Missed, Times
+from hourwheel.client.recurring.recurrences import Times
 from hourwheel.clock import SystemClock
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.instants import check_count, instant_to_ms
-from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
+from hourwheel.outcomes import CancelOutcome, Missed, RescheduleOutcome
 from hourwheel.priorities import NO_PRIORITY
 from hourwheel.transport.access import Tls, Token
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel

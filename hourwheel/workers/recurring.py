@@ -18,7 +18,8 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
-from hourwheel.client.recurring.recurrences import Missed, Times
+from hourwheel.client.recurring.recurrences import Times
+from hourwheel.outcomes import Missed
 from hourwheel.priorities import NO_PRIORITY
 from hourwheel.workers.handler import about
 

@@ -118,9 +118,7 @@ class AccessControl:
             Unauthenticated: see `check`.
         """
         self.check(rule, request)
-        task = asyncio.current_task()
-        if task is None:
-            errors.violated("a call that waits runs in a task")
+        task = errors.required(asyncio.current_task(), "a call that waits runs in a task")
         resources = rule.resources(request)
         one = _Waiting(task, CALLER.get(), rule, resources, LOGIN_HOLDS.get())
         self._waiting.add(one)

@@ -40,7 +40,7 @@ class Rule(NamedTuple):
     """None: that its caller is known, and no more."""
     resources: Resources
     """Of a request."""
-    ids: "Callable[[Any], NDArray[Any]] | None" = None
+    ids: "Callable[[Any], NDArray[np.void]] | None" = None
     """The ids by which a request names messages, array[n] of ID_DTYPE; none: it does not. The
     permission on their topics is enough instead."""
 
@@ -113,16 +113,16 @@ def _of_topic_or_all(request: Any) -> tuple[Resource, ...]:
     return _topic(request) if request.topic else _all_topics(request)
 
 
-def _ids(request: Any) -> NDArray[Any]:
+def _ids(request: Any) -> NDArray[np.void]:
     """Of a cancel or reschedule."""
     return _NO_IDS if request.keys or request.topic else ids_of(request)
 
 
-def _id_without_topic(request: Any) -> NDArray[Any]:
+def _id_without_topic(request: Any) -> NDArray[np.void]:
     return _NO_IDS if request.topic else _id(request)
 
 
-def _id(request: Any) -> NDArray[Any]:
+def _id(request: Any) -> NDArray[np.void]:
     """Of a description or history."""
     name = request.message_id
     return message_id.parse_many([name]) if name else _NO_IDS

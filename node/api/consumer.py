@@ -6,7 +6,7 @@ Members of broadcasts join and leave here, too.
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final, cast
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -37,6 +37,7 @@ from hourwheel.v1.consumer_pb2 import (
     ReceiveRequest,
     ReceiveResponse,
 )
+from hourwheel.v1.consumer_pb2 import ReceiptOutcome as WireOutcome
 from node.access.control import AccessControl
 from node.access.permissions import RULES
 from node.api.admission import Admission
@@ -154,12 +155,14 @@ class Consumer:
         outcomes = await self._resolve(request, Ending(False, delay_ms, _rejection(request)))
         return NackResponse(outcomes=outcomes)
 
-    async def _resolve(self, request: AckRequest | NackRequest, ending: Ending) -> list[Any]:
+    async def _resolve(
+        self, request: AckRequest | NackRequest, ending: Ending
+    ) -> list[WireOutcome]:
         check_group(request.group)
         selected = Selected(self._cluster, request.receipts, request.ranges)
         if selected.valid:
             selected.fill(await self._engine.resolve(request.group, selected.valid, ending))
-        return selected.outcomes
+        return selected.wire_outcomes()
 
     async def change_invisible(
         self, request: ChangeInvisibleRequest, _context: CallContext
@@ -175,7 +178,9 @@ class Consumer:
                 request.group, selected.valid, invisible_ms
             )
             selected.fill(outcomes)
-        return ChangeInvisibleResponse(outcomes=selected.outcomes, invisible_until_ms=until_ms)
+        return ChangeInvisibleResponse(
+            outcomes=selected.wire_outcomes(), invisible_until_ms=until_ms
+        )
 
     async def join_broadcast(
         self, request: JoinBroadcastRequest, _context: CallContext
@@ -347,7 +352,7 @@ class Selected:
                 count=count,
                 count_max=limits.RECEIPT_COUNT_MAX,
             )
-        self.outcomes: list[Any] = [ReceiptOutcome.INVALID] * count
+        self.outcomes = [ReceiptOutcome.INVALID] * count
         """A ReceiptOutcome for each receipt, then for each range: the numbers are the wire's."""
         self.valid: list[Selection] = []
         """What to ask the engine."""
@@ -370,6 +375,10 @@ class Selected:
         if receipt.cluster == cluster and is_possible:
             self.valid.append(Selection(receipt, receipt.index + first, count))
             self._places.append(place)
+
+    def wire_outcomes(self) -> list[WireOutcome]:
+        """The outcomes as the protocol has them: its numbers are those of ReceiptOutcome."""
+        return cast("list[WireOutcome]", self.outcomes)
 
     def fill(self, outcomes: Iterable[ReceiptOutcome]) -> None:
         """Put in the engine's answers to `valid`, in order."""

@@ -11,7 +11,7 @@ the engine has what a follower has as well.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -358,7 +358,7 @@ class Engine(GroupCalls):
         master = self._master
         return await master.answer(master.publishing.publish_messages(incoming))
 
-    async def cancel(self, ids: NDArray[Any]) -> NDArray[Any]:
+    async def cancel(self, ids: NDArray[np.void]) -> NDArray[np.uint8]:
         """See EnginePort."""
         master = self._master
         return await master.answer(master.publishing.cancel(ids))
@@ -369,8 +369,8 @@ class Engine(GroupCalls):
         return await master.answer(master.keys.cancel(topic, keys))
 
     async def reschedule(
-        self, ids: NDArray[Any], times_ms: NDArray[np.int64], *, are_delays: bool
-    ) -> NDArray[Any]:
+        self, ids: NDArray[np.void], times_ms: NDArray[np.int64], *, are_delays: bool
+    ) -> NDArray[np.void]:
         """See EnginePort."""
         master = self._master
         return await master.answer(
@@ -566,7 +566,7 @@ class Engine(GroupCalls):
         """See EnginePort."""
         return await self._master.answer(self._topic_query.is_shown(message_id, self.now_ms()))
 
-    async def topics_of(self, ids: NDArray[Any], may: May) -> MessageTopics:
+    async def topics_of(self, ids: NDArray[np.void], may: May) -> MessageTopics:
         """See EnginePort."""
         return await self._master.answer(self._topic_query.topics_of(ids, may))
 

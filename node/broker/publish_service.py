@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -273,7 +273,7 @@ class PublishService:
             dedup_answers.tell(found, dedup_answers.ids_of(self._shard, published.deduped))
         return found
 
-    async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+    async def cancel(self, ids: NDArray[np.void]) -> NDArray[np.uint8]:
         """See EnginePort."""
         self._serving.check()
         future: asyncio.Future[NDArray[np.uint8]] = asyncio.get_running_loop().create_future()

@@ -7,7 +7,7 @@ calls: the times, the room, and whether all nodes know the record.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,10 @@ from node.shard.views import RESCHEDULE_LEVEL, Views
 
 _PIECES_IN_FLIGHT: Final = 4
 
+Rows: TypeAlias = NDArray[np.void]
 
-class _Moving(KeyCall):
+
+class _Moving(KeyCall[Rows]):
     """Moves the messages of n keys."""
 
     def __init__(self, service: KeyService, due_ms: I64) -> None:
@@ -36,17 +38,17 @@ class _Moving(KeyCall):
         self._due_ms = due_ms
         self.moved_to_ms = np.zeros(len(due_ms), np.int64)
 
-    def propose(self, ids: NDArray[Any], ordinals: I64, /) -> "asyncio.Future[Any]":
+    def propose(self, ids: Rows, ordinals: I64, /) -> "asyncio.Future[Rows]":
         check_room(self._shard.views, len(ids))
         rows = _rows(ids, self._due_ms[ordinals], self._shard.shard_id)
         pieces = []
         for at in range(0, len(rows), RESCHEDULES_MAX):
-            piece: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            piece: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
             self._service.small_calls.reschedule(rows[at : at + RESCHEDULES_MAX], piece)
             pieces.append(piece)
         return asyncio.ensure_future(_joined(pieces))
 
-    def note(self, ordinals: I64, _sequences: U64, results: NDArray[Any], /) -> None:
+    def note(self, ordinals: I64, _sequences: U64, results: Rows, /) -> None:
         outcomes = results["outcome"]
         done = outcomes == RescheduleOutcome.RESCHEDULED
         self.tally.note_done(ordinals[done])
@@ -63,20 +65,18 @@ class RescheduleService:
         self._serving, self._shard = serving, serving.mastership.shard
         self._publishing, self._keys = publishing, keys
 
-    async def reschedule(
-        self, ids: NDArray[Any], times_ms: I64, *, are_delays: bool
-    ) -> NDArray[Any]:
+    async def reschedule(self, ids: Rows, times_ms: I64, *, are_delays: bool) -> Rows:
         """See EnginePort."""
         due_ms = self.admit(times_ms, are_delays=are_delays)
         rows, shard = _rows(ids, due_ms, self._shard.shard_id), self._keys
-        found: list[NDArray[Any]] = []
+        found: list[Rows] = []
         step = RESCHEDULES_MAX * _PIECES_IN_FLIGHT
         for first in range(0, len(rows), step):
             if first:
                 self._serving.check()
-            pieces: list[asyncio.Future[Any]] = []
+            pieces: list[asyncio.Future[Rows]] = []
             for at in range(first, min(first + step, len(rows)), RESCHEDULES_MAX):
-                piece: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                piece: asyncio.Future[Rows] = asyncio.get_running_loop().create_future()
                 shard.small_calls.reschedule(rows[at : at + RESCHEDULES_MAX], piece)
                 pieces.append(piece)
             shard.group_commit.wake_for_small()
@@ -137,7 +137,7 @@ def check_room(views: Views, count: int) -> None:
         )
 
 
-def _rows(ids: NDArray[Any], due_ms: I64, shard_id: ShardId) -> NDArray[Any]:
+def _rows(ids: Rows, due_ms: I64, shard_id: ShardId) -> Rows:
     """array[n] of RESCHEDULE_ROW; the epoch of another shard's ids is 0."""
     rows = np.zeros(len(ids), RESCHEDULE_ROW)
     rows["due_ms"], rows["sequence"], rows["new_due_ms"] = ids["due_ms"], ids["sequence"], due_ms
@@ -145,7 +145,7 @@ def _rows(ids: NDArray[Any], due_ms: I64, shard_id: ShardId) -> NDArray[Any]:
     return rows
 
 
-async def _joined(pieces: "Sequence[asyncio.Future[Any]]") -> NDArray[Any]:
+async def _joined(pieces: "Sequence[asyncio.Future[Rows]]") -> Rows:
     """The results of all pieces, when the last of them is there. Raises what one raised."""
     found = await asyncio.gather(*pieces, return_exceptions=True)
     for one in found:

@@ -10,24 +10,28 @@ commit's affair (node/broker/group_commit.py); what it must know of the callers 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.errors import HourwheelError
+from hourwheel.errors import HourwheelError, required
 from hourwheel.formats.dedup_key import NO_DEDUP_KEY, DedupKey
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC
 from node.contracts.broker import IncomingMessages
 from node.replica.mastership import Mastership, Proposer
-from node.shard.apply import ApplyResult
-from node.shard.deduplication import result_of_call
+from node.shard.deduplication import Published, PublishResults, result_of_call
 
-AppendRows: TypeAlias = Callable[[NDArray[Any], Proposer[Any]], None]
+Rows: TypeAlias = NDArray[np.void]
+Results = TypeVar("Results", NDArray[np.uint8], NDArray[np.void], Sequence[int])
+"""What apply says of the rows of one record, or a part of it, of one call."""
+Caller = TypeVar("Caller")
+AppendRows: TypeAlias = Callable[[Rows, Proposer[Results]], None]
+PublishCaller: TypeAlias = "asyncio.Future[Published]"
 
 _CALLERS_MIN: Final = 2.5
 _CALLERS_ENOUGH: Final = 64
@@ -43,7 +47,7 @@ RESOLVES_MAX: Final = 256
 """Rows of merged calls in a record, which is applied as a whole."""
 
 
-class Merge:
+class Merge(Generic[Caller]):
     """A batch being put together from the requests of several callers.
 
     Joining is on the path of each call, so requests are kept as they are; `build` makes columns.
@@ -53,7 +57,7 @@ class Merge:
 
     def __init__(self) -> None:
         """Empty."""
-        self.callers: list[tuple[Any, int, int]] = []
+        self.callers: list[tuple[Caller, int, int]] = []
         """(caller that waits, ordinal of its first message, how many)."""
         self._requests: list[IncomingMessages] = []
         self._queues: list[int] = []
@@ -73,7 +77,7 @@ class Merge:
         )
 
     def add(
-        self, incoming: IncomingMessages, queues: list[int], size_bytes: int, caller: Any
+        self, incoming: IncomingMessages, queues: list[int], size_bytes: int, caller: Caller
     ) -> None:
         """Join."""
         count = len(incoming.bodies)
@@ -126,13 +130,13 @@ class MergeBuffer:
 
     def __init__(self) -> None:
         """Empty."""
-        self._merges: list[Merge] = []
+        self._merges: list[Merge[PublishCaller]] = []
 
     def __bool__(self) -> bool:
         """Whether anything waits."""
         return bool(self._merges)
 
-    def add(self, incoming: IncomingMessages, queues: list[int], caller: Any) -> None:
+    def add(self, incoming: IncomingMessages, queues: list[int], caller: PublishCaller) -> None:
         """Have these messages in the next group commit."""
         size = sum(map(len, incoming.bodies)) + sum(map(len, incoming.metas))
         merges = self._merges
@@ -140,7 +144,7 @@ class MergeBuffer:
             merges.append(Merge())
         merges[-1].add(incoming, queues, size, caller)
 
-    def take(self) -> list[Merge]:
+    def take(self) -> list[Merge[PublishCaller]]:
         """Remove and return what waits."""
         taken, self._merges = self._merges, []
         return taken
@@ -151,33 +155,36 @@ class MergedProposer:
 
     __slots__ = ("_callers",)
 
-    def __init__(self, callers: list[tuple["asyncio.Future[Any]", int, int]]) -> None:
+    def __init__(self, callers: list[tuple[PublishCaller, int, int]]) -> None:
         """`callers` are (future, ordinal of the caller's first message, how many)."""
         self._callers = callers
 
-    def answer(self, applied: ApplyResult, error: HourwheelError | None) -> None:
+    def answer(self, results: PublishResults | None, error: HourwheelError | None) -> None:
         """Tell each caller the result of its own messages."""
-        results = applied if isinstance(applied, dict) else {}
         for future, first, count in self._callers:
             if future.done():
                 continue
-            result = error if error is not None else result_of_call(results, first, count)
+            if error is not None:
+                future.set_exception(error)
+                continue
+            applied = required(results, "a batch that was applied has results")
+            result = result_of_call(applied, first, count)
             if isinstance(result, HourwheelError):
                 future.set_exception(result)
             else:
                 future.set_result(result)
 
 
-class RowsProposer:
+class RowsProposer(Generic[Results]):
     """The callers whose rows one record holds."""
 
     __slots__ = ("_callers",)
 
-    def __init__(self, callers: list[tuple["asyncio.Future[Any]", int]]) -> None:
+    def __init__(self, callers: list[tuple["asyncio.Future[Results]", int]]) -> None:
         """`callers` are (future, how many rows), in the order of their rows."""
-        self._callers = callers
+        self._callers: list[tuple[asyncio.Future[Results], int]] = callers
 
-    def answer(self, result: Any, error: HourwheelError | None) -> None:
+    def answer(self, result: Results | None, error: HourwheelError | None) -> None:
         """Tell each caller the results of its own rows."""
         first = 0
         for future, count in self._callers:
@@ -186,28 +193,29 @@ class RowsProposer:
             elif error is not None:
                 future.set_exception(error)
             else:
-                future.set_result(result[first : first + count])
+                whole = required(result, "a record that was applied has results")
+                future.set_result(whole[first : first + count])
             first += count
 
 
-class RowBuffer:
+class RowBuffer(Generic[Results]):
     """Rows of one kind that wait for the next group commit, in the order in which they came."""
 
     def __init__(self) -> None:
         """None wait."""
-        self._rows: list[NDArray[Any]] = []
-        self._futures: list[asyncio.Future[Any]] = []
+        self._rows: list[Rows] = []
+        self._futures: list[asyncio.Future[Results]] = []
 
     def __bool__(self) -> bool:
         """Whether any wait."""
         return bool(self._futures)
 
-    def add(self, rows: NDArray[Any], future: "asyncio.Future[Any]") -> None:
+    def add(self, rows: Rows, future: "asyncio.Future[Results]") -> None:
         """Have one call's rows in the next group commit; the future gets their results."""
         self._rows.append(rows)
         self._futures.append(future)
 
-    def append(self, append: AppendRows, count_max: int) -> None:
+    def append(self, append: AppendRows[Results], count_max: int) -> None:
         """Append what waits, in records of `count_max` rows at most, or of one call's."""
         waiting = list(zip(self._futures, self._rows, strict=True))
         self._rows, self._futures = [], []
@@ -223,11 +231,11 @@ class RowBuffer:
     def close(self, error: HourwheelError) -> None:
         """What waits never will be appended."""
         futures, self._futures, self._rows = self._futures, [], []
-        RowsProposer([(future, 0) for future in futures]).answer((), error)
+        RowsProposer([(future, 0) for future in futures]).answer(None, error)
 
 
 def _append_together(
-    calls: list[tuple["asyncio.Future[Any]", NDArray[Any]]], append: AppendRows
+    calls: list[tuple["asyncio.Future[Results]", Rows]], append: AppendRows[Results]
 ) -> None:
     proposer = RowsProposer([(future, len(rows)) for future, rows in calls])
     append(join_rows([rows for _, rows in calls]), proposer)
@@ -240,9 +248,9 @@ class SmallCalls:
         """None wait."""
         self._mastership = mastership
         self._merges = MergeBuffer()
-        self._cancels = RowBuffer()
-        self._moves = RowBuffer()
-        self._resolves = RowBuffer()
+        self._cancels = RowBuffer[NDArray[np.uint8]]()
+        self._moves = RowBuffer[NDArray[np.void]]()
+        self._resolves = RowBuffer[Sequence[int]]()
         self.waiting_count = 0
         """Publishes, cancels and reschedules that wait for the next write."""
         self._usual = 1.0
@@ -263,24 +271,22 @@ class SmallCalls:
         """Whether any of those that wait are publishes."""
         return bool(self._merges)
 
-    def publish(
-        self, incoming: IncomingMessages, queues: list[int], future: "asyncio.Future[Any]"
-    ) -> None:
+    def publish(self, incoming: IncomingMessages, queues: list[int], future: PublishCaller) -> None:
         """Wait for the next group commit; the future gets the result."""
         self._merges.add(incoming, queues, future)
         self.waiting_count += 1
 
-    def cancel(self, ids: NDArray[Any], future: "asyncio.Future[Any]") -> None:
+    def cancel(self, ids: Rows, future: "asyncio.Future[NDArray[np.uint8]]") -> None:
         """As `publish`, of a cancel by id: array[n] of ID_DTYPE. The future gets its outcomes."""
         self._cancels.add(ids, future)
         self.waiting_count += 1
 
-    def reschedule(self, rows: NDArray[Any], future: "asyncio.Future[Any]") -> None:
+    def reschedule(self, rows: Rows, future: "asyncio.Future[NDArray[np.void]]") -> None:
         """As `publish`, of rows of RESCHEDULE, at most `RESCHEDULES_MAX`."""
         self._moves.add(rows, future)
         self.waiting_count += 1
 
-    def resolve(self, rows: NDArray[Any], future: "asyncio.Future[Any]") -> None:
+    def resolve(self, rows: Rows, future: "asyncio.Future[Sequence[int]]") -> None:
         """As `publish`, of rows of RESOLVE; the future gets how many positions each has resolved.
 
         They wait for no others, and nobody for them: a lease may end meanwhile.
@@ -327,7 +333,7 @@ class SmallCalls:
         """The mastership is over: what waits to be appended never will be."""
         self.waiting_count = 0
         for merge in self._merges.take():
-            MergedProposer(merge.callers).answer({}, error)
+            MergedProposer(merge.callers).answer(None, error)
         self._cancels.close(error)
         self._moves.close(error)
         self._resolves.close(error)

@@ -7,7 +7,7 @@ waits in the wheel what is done for an id that no message has.
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class TopicQuery:
         self._host, self._shard = host, host.shard
         self._turns = Turns("look-ups of messages by id", WAITING_MAX)
 
-    async def topics_of(self, ids: NDArray[Any], may: May) -> MessageTopics:
+    async def topics_of(self, ids: NDArray[np.void], may: May) -> MessageTopics:
         """See TopicsPort. One caller's whole look-up has a turn, wherever its messages are."""
         search = TopicSearch(self._shard, ids)
         async with self._turns.one():

@@ -202,18 +202,20 @@ class Dialer:
         )
         return call(request, metadata=self.proof())
 
-    def fetch_messages(self, node: NodeId, request: FetchMessagesRequest) -> Any:
+    def fetch_messages(
+        self, node: NodeId, request: FetchMessagesRequest
+    ) -> Awaitable[FetchMessagesResponse]:
         """Begin a FetchMessages call: an awaitable of FetchMessagesResponse."""
-        call: Any = self.channel(node).unary_unary(
+        call: Callable[..., Awaitable[FetchMessagesResponse]] = self.channel(node).unary_unary(
             FETCH_MESSAGES,
             request_serializer=FetchMessagesRequest.SerializeToString,
             response_deserializer=FetchMessagesResponse.FromString,
         )
         return call(request, metadata=self.proof())
 
-    def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Any:
+    def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Awaitable[FetchLogResponse]:
         """Begin a FetchLog call: an awaitable of FetchLogResponse."""
-        call: Any = self.channel(node).unary_unary(
+        call: Callable[..., Awaitable[FetchLogResponse]] = self.channel(node).unary_unary(
             FETCH_LOG,
             request_serializer=FetchLogRequest.SerializeToString,
             response_deserializer=FetchLogResponse.FromString,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -369,7 +369,7 @@ class EnginePort(
         """Accept messages, together or not at all. As above."""
         ...
 
-    async def cancel(self, ids: NDArray[Any]) -> NDArray[np.uint8]:
+    async def cancel(self, ids: NDArray[np.void]) -> NDArray[np.uint8]:
         """uint8[n] values of CancelOutcome for structured array[n] of `message_id.ID_DTYPE`."""
         ...
 

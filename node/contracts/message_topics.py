@@ -31,7 +31,7 @@ class MessageTopics(NamedTuple):
 class TopicsPort(Protocol):
     """A part of `node.contracts.broker.EnginePort`."""
 
-    async def topics_of(self, ids: NDArray[Any], may: May) -> MessageTopics:
+    async def topics_of(self, ids: NDArray[np.void], may: May) -> MessageTopics:
         """Of which topics n messages are.
 
         Args:
@@ -46,7 +46,7 @@ class TopicsPort(Protocol):
         ...
 
 
-def ids_of(request: Any) -> NDArray[Any]:
+def ids_of(request: Any) -> NDArray[np.void]:
     """array[n] of ID_DTYPE: the ids that a cancel or reschedule names.
 
     Raises:

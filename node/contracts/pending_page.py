@@ -1,7 +1,7 @@
 """What a page of a listing or a bulk cancel, or a cancel by key holds; names of messages."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from node.shard.pending_scan import Blob
 from node.shard.views import Views
 from storage.views.unit import Units
 
-Ids: TypeAlias = NDArray[Any]
+Ids: TypeAlias = NDArray[np.void]
 
 
 @dataclass(slots=True)

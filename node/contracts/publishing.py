@@ -1,6 +1,6 @@
 """What producers are answered message by message."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,5 +29,5 @@ class DedupedIds(NamedTuple):
     ordinals: NDArray[np.uint32]
     outcomes: NDArray[np.uint32]
     """`DedupOutcome` of each."""
-    ids: NDArray[Any]
+    ids: NDArray[np.void]
     """array[m] of `message_id.ID_DTYPE`: of the messages that were pending."""

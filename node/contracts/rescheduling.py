@@ -1,7 +1,7 @@
 """What the engine offers to those who move messages to other due times."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ class ReschedulePort(Protocol):
     """A part of `node.contracts.broker.EnginePort`."""
 
     async def reschedule(
-        self, ids: NDArray[Any], times_ms: NDArray[np.int64], *, are_delays: bool
-    ) -> NDArray[Any]:
+        self, ids: NDArray[np.void], times_ms: NDArray[np.int64], *, are_delays: bool
+    ) -> NDArray[np.void]:
         """Move n pending messages to other due times.
 
         Args:

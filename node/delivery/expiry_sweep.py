@@ -98,8 +98,7 @@ class ExpirySweep:
 
     def _look(self, now_ms: int) -> tuple[bool, bool]:
         """(whether anything has expired, whether messages were read) of the next piece."""
-        assert self._at is not None
-        group_queue, at = self._at
+        group_queue, at = errors.required(self._at, "a sweep looks where it is")
         bounds = self._bounds(group_queue, at, now_ms)
         if bounds is None:
             self._at = None

@@ -10,11 +10,12 @@ operator gives it up.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
@@ -85,7 +86,7 @@ class DamageControl:
         """
         self._shard, self.files, self._stats, self._failure = shard, files, stats, failure
         self._wake = wake
-        self._resolve: Callable[[Any], asyncio.Future[Any]] = _refuse
+        self._resolve: Callable[[NDArray[np.void]], Awaitable[object]] = _refuse
         self._receiver = Receiver(shard.views, shard.bodies)
         self._pace = pace or Pace()
         self.records = RecordMender(
@@ -392,7 +393,7 @@ class DamageControl:
             HourwheelError: whatever appending raises; nothing is given up then.
         """
         shard, views = self._shard, self._shard.views
-        gone, rows = list[DamagedEntry](), list[Any]()
+        gone, rows = list[DamagedEntry](), list[NDArray[np.void]]()
         for entry in entries:
             is_damaged = bool(shard.bodies.read(entry.unit)[1])
             if is_damaged and not views.acks.get(*entry.group_queue).is_resolved(entry.position):
@@ -440,5 +441,5 @@ class DamageControl:
             await asyncio.wait(tasks)
 
 
-def _refuse(_: Any) -> "asyncio.Future[Any]":
+def _refuse(_: NDArray[np.void]) -> Awaitable[object]:
     raise errors.NotMaster("no node is the master now; try again")

@@ -5,8 +5,8 @@ the request for what is missing. Where none answers, the caller tries again late
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 import grpc
 
@@ -24,17 +24,21 @@ from node.telemetry import logs
 from storage.files.file_header import Identity
 
 _ANSWER_S: Final = 5.0
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 _log = logs.get(__name__)
 
 
 class PeerCalls(Protocol):
     """What is needed of node.cluster.data_plane.Dialer."""
 
-    def fetch_messages(self, node: NodeId, request: FetchMessagesRequest) -> Any:
+    def fetch_messages(
+        self, node: NodeId, request: FetchMessagesRequest
+    ) -> Awaitable[FetchMessagesResponse]:
         """Begin a FetchMessages call: an awaitable of FetchMessagesResponse."""
         ...
 
-    def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Any:
+    def fetch_log(self, node: NodeId, request: FetchLogRequest) -> Awaitable[FetchLogResponse]:
         """Begin a FetchLog call: an awaitable of FetchLogResponse."""
         ...
 
@@ -67,7 +71,7 @@ class Peers:
                 messages=[wanted[one].to_wire() for one in missing],
             )
             answer = await self._ask(node, self._calls.fetch_messages, request)
-            if not isinstance(answer, FetchMessagesResponse):
+            if answer is None:
                 continue
             for one in answer.messages:
                 if one.ordinal < len(missing) and wanted[missing[one.ordinal]].is_right(one.blob):
@@ -86,13 +90,15 @@ class Peers:
         )
         for node in self._order():
             answer = await self._ask(node, self._calls.fetch_log, request)
-            if isinstance(answer, FetchLogResponse) and answer.batches:
+            if answer is not None and answer.batches:
                 if is_right(answer.batches):
                     return answer.batches
                 _log.error("peer_bytes_rejected", peer=node, offset=offset)
         return None
 
-    async def _ask(self, node: NodeId, call: Callable[[NodeId, Any], Any], request: Any) -> Any:
+    async def _ask(
+        self, node: NodeId, call: Callable[[NodeId, Request], Awaitable[Response]], request: Request
+    ) -> Response | None:
         """The answer, or None where there is none."""
         try:
             async with asyncio.timeout(self._answer_s):

@@ -57,7 +57,8 @@ REDRIVEN_ATTEMPT: Final = 2
 RESCHEDULED: Final = np.dtype([("outcome", "u1"), ("due_ms", "<i8")])
 """What became of a row of RESCHEDULE: a RescheduleOutcome, and where the message is due now."""
 
-ApplyResult: TypeAlias = PublishResults | NDArray[Any] | list[int] | Prepare | int | None
+RowResults: TypeAlias = NDArray[np.void] | NDArray[np.uint8] | NDArray[np.bool_]
+ApplyResult: TypeAlias = PublishResults | RowResults | list[int] | Prepare | int | None
 """What became of a record, for its proposer: by kind, see the handlers. A CONFIG's is a bool."""
 
 

@@ -385,7 +385,7 @@ class ShardProposals:
         self, requests: list[tuple[int, int, list[int]]], dedup: list[int] | None = None
     ) -> Token:
         """Append requests (producer, its number of the first message, due times) as one batch."""
-        merge = Merge()
+        merge = Merge[None]()
         for producer, first, due_ms in requests:
             count = len(due_ms)
             incoming = IncomingMessages(

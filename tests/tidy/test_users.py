@@ -22,7 +22,6 @@ ALLOWED: Final = {
     "part of what clients, or readers of a verdict, are told": (
         "trimmed_unacked",
         "principal_method",
-        "LAST",  # of `Missed`
     ),
     "what handlers of users call": ("publish_async",),
     "what programs with dramatiq begin with": ("HourwheelBroker",),

@@ -17,8 +17,9 @@ from hourwheel.cli.options import (
 from hourwheel.cli.output import Output, format_instant
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
-from hourwheel.client.recurring.recurrences import Missed, Recurrence, Times
+from hourwheel.client.recurring.recurrences import Recurrence, Times
 from hourwheel.due_time import When
+from hourwheel.outcomes import Missed
 from hourwheel.transport.channel import SERVER_DEFAULT
 
 recurring = typer.Typer(help="Messages that are published again and again.", no_args_is_help=True)

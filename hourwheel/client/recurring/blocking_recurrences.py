@@ -2,7 +2,8 @@
 
 from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.message import Message
-from hourwheel.client.recurring.recurrences import Missed, Recurrence, RecurrenceAdmin, Times
+from hourwheel.client.recurring.recurrences import Recurrence, RecurrenceAdmin, Times
+from hourwheel.outcomes import Missed
 
 
 class BlockingRecurrences:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from enum import IntEnum
 
 from hourwheel.client.message import Message
 from hourwheel.errors import InvalidArgument, InvalidRecurrence
 from hourwheel.formats import meta as metas
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.instants import duration_to_ms, instant_to_ms
+from hourwheel.outcomes import Missed
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import (
     DELETE_RECURRENCE,
@@ -21,16 +21,6 @@ from hourwheel.transport.methods import (
     RESUME_RECURRENCE,
 )
 from hourwheel.v1 import recurrence_pb2 as wire
-
-
-class Missed(IntEnum):
-    """What becomes of occurrences that fell into an outage: more than a minute late."""
-
-    ALL = wire.MISSED_POLICY_ALL
-    """All of them are published, late, one after the other."""
-    LAST = wire.MISSED_POLICY_LAST
-    """The last one."""
-    NONE = wire.MISSED_POLICY_NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ which the loop goes on.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import repeat
-from typing import Any, Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ from storage.views.moved import are_above
 
 U64: TypeAlias = NDArray[np.uint64]
 I64: TypeAlias = NDArray[np.int64]
+Results = TypeVar("Results", NDArray[np.uint8], NDArray[np.void])
+"""What became of n messages."""
+Rest: TypeAlias = Callable[[], Awaitable[None]]
+"""Lets others have the loop."""
 
 KEYS_AT_ONCE: Final = 32
 """Looked up in one slice, at least: each may cost some reads of the disk."""
@@ -73,20 +77,20 @@ class Tally:
         return found
 
 
-class KeyCall:
+class KeyCall(Generic[Results]):
     """One call: what is looked up, and what is under way for it."""
 
     def __init__(self, service: "KeyService", count: int) -> None:
         """Of n keys."""
         self._shard, self._service = service.shard, service
         self.tally = Tally(count)
-        self._in_flight: deque[tuple[asyncio.Future[Any], I64, U64]] = deque()
+        self._in_flight: deque[tuple[asyncio.Future[Results], I64, U64]] = deque()
 
-    def propose(self, ids: NDArray[Any], ordinals: I64, /) -> "asyncio.Future[Any]":
+    def propose(self, ids: NDArray[np.void], ordinals: I64, /) -> "asyncio.Future[Results]":
         """Append what is to be done to these messages, each of the key of an ordinal."""
         raise NotImplementedError
 
-    def note(self, ordinals: I64, sequences: U64, results: NDArray[Any], /) -> None:
+    def note(self, ordinals: I64, sequences: U64, results: Results, /) -> None:
         """What became of messages, each of the key of an ordinal."""
         raise NotImplementedError
 
@@ -132,7 +136,7 @@ class KeyCall:
         await asyncio.gather(*(one[0] for one in self._in_flight), return_exceptions=True)
 
 
-class _Cancelling(KeyCall):
+class _Cancelling(KeyCall[NDArray[np.uint8]]):
     """Takes messages back, each of which one call counts."""
 
     def __init__(self, service: "KeyService", count: int) -> None:
@@ -140,15 +144,17 @@ class _Cancelling(KeyCall):
         self._counted: set[int] = set()
         """Sequences of messages that are under way, and that this call counts."""
 
-    def propose(self, ids: NDArray[Any], _ordinals: I64, /) -> "asyncio.Future[Any]":
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    def propose(
+        self, ids: NDArray[np.void], _ordinals: I64, /
+    ) -> "asyncio.Future[NDArray[np.uint8]]":
+        future: asyncio.Future[NDArray[np.uint8]] = asyncio.get_running_loop().create_future()
         self._service.small_calls.cancel(ids, future)
         fresh = set(ids["sequence"].tolist()) - self._service.claimed
         self._counted |= fresh
         self._service.claimed |= fresh
         return future
 
-    def note(self, ordinals: I64, sequences: U64, results: NDArray[Any], /) -> None:
+    def note(self, ordinals: I64, sequences: U64, results: NDArray[np.uint8], /) -> None:
         is_done = results == CancelOutcome.CANCELLED
         counts = np.zeros(len(sequences), np.bool_)
         first = np.unique(sequences, return_index=True)[1]
@@ -209,7 +215,7 @@ class KeyService:
         )
         return KeysCancelled(outcomes, call.tally.done)
 
-    async def carry_out(self, call: KeyCall, topic: str, keys: Sequence[bytes]) -> None:
+    async def carry_out(self, call: KeyCall[Results], topic: str, keys: Sequence[bytes]) -> None:
         """Do to all messages of the keys what `call` does.
 
         Raises:
@@ -240,7 +246,7 @@ class KeyService:
         elif slice_s < _SLICE_S_MIN:
             self._keys_at_once = min(self._keys_at_once * 2, _KEYS_MOST)
 
-    def _take_few(self, call: KeyCall, hashes: Hashes, at: int) -> list[int]:
+    def _take_few(self, call: KeyCall[Results], hashes: Hashes, at: int) -> list[int]:
         """Take what the keys have; returns the ordinals of those that have too much for that."""
         self.listing.check()
         try:
@@ -254,7 +260,12 @@ class KeyService:
         return many
 
     async def _take_many(
-        self, call: KeyCall, hashes: Hashes, ordinal: int, at: int, rest: Any
+        self,
+        call: KeyCall[Results],
+        hashes: Hashes,
+        ordinal: int,
+        at: int,
+        rest: Callable[[], Awaitable[None]],
     ) -> None:
         """The same of one key, piece by piece."""
         pieces = self.shard.views.keys.pieces(hashes, ordinal)

@@ -26,12 +26,11 @@ from hourwheel.formats.meta import MessageMeta
 from hourwheel.formats.record_batch import CANCEL_ROW, RecordBatch, build_publish
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, gene_of
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+from hourwheel.outcomes import Missed
 from hourwheel.priorities import has_room
 from node.broker.priorities import place_few
 from node.broker.publish_service import PublishService, queues_of_few
 from node.broker.recurring.occurrence_times import (
-    MISSED_ALL,
-    MISSED_LAST,
     Schedule,
     plan_next,
     schedule_of,
@@ -374,12 +373,12 @@ class OccurrencePlanner:
         """Take back the occurrence that waits, if it is late and its policy does not want it."""
         late_ms = now_ms - limits.RECURRENCE_MISSED_MS
         is_waiting = (state.after_ms, state.sequence) > self._views.cursor.key
-        if state.after_ms >= late_ms or state.missed == MISSED_ALL or not is_waiting:
+        if state.after_ms >= late_ms or state.missed == Missed.ALL or not is_waiting:
             return
         numbers = np.array([state.sequence], np.uint64)
         if self._views.moved.find(numbers).are_moved[0]:
             return  # a user has said when it is to come
-        if state.missed == MISSED_LAST and not self._has_later(name, state, now_ms):
+        if state.missed == Missed.LAST and not self._has_later(name, state, now_ms):
             return
         epoch = int(self._views.epochs_of(numbers)[0])
         self._late.append((self._mastership.shard.shard_id, epoch, state.sequence, state.after_ms))

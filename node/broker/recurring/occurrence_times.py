@@ -19,10 +19,7 @@ from cronsim import CronSim, CronSimError
 
 from hourwheel import errors, limits
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
-
-MISSED_ALL: Final = 1
-MISSED_LAST: Final = 2
-MISSED_NONE: Final = 3
+from hourwheel.outcomes import Missed
 
 _FIELDS_WITH_SECONDS: Final = 6
 _YEARS_MAX: Final = 9
@@ -164,9 +161,9 @@ def plan_next(schedule: Schedule, missed: int, after_ms: int, now_ms: int) -> Pl
     """The next occurrence that is to be published, behind `after_ms`, by the policy `missed`."""
     due_ms = schedule.after(after_ms)
     missed_ms = now_ms - limits.RECURRENCE_MISSED_MS
-    if due_ms is None or due_ms >= missed_ms or missed == MISSED_ALL:
+    if due_ms is None or due_ms >= missed_ms or missed == Missed.ALL:
         return Planned(due_ms)
-    if missed == MISSED_NONE:
+    if missed == Missed.NONE:
         return Planned(schedule.after(missed_ms - 1), has_missed=True)
     low, high = after_ms, now_ms - 1
     # The last one up to now: the latest instant from which the next one is not in the future.

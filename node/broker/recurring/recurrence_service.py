@@ -6,7 +6,7 @@ way into the log; so the record names the last one.
 """
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
 from node.contracts.recurring import RecurrenceInfo
+from node.replica.mastership import Proposer
 from node.shard.views import RECURRENCE_LEVEL, check_requested
 from storage.views.recurrences import NO_SEQUENCE, State
 
@@ -119,7 +120,7 @@ class RecurrenceService:
         """Carry out a change; the version that the recurrence has then."""
         offset = 0
 
-        def append(now_ms: int, who: Any) -> None:
+        def append(now_ms: int, who: Proposer[bool]) -> None:
             nonlocal offset
             offset = self._shard.log.end_offset
             rows = self._to_take_back(state)
@@ -136,7 +137,7 @@ class RecurrenceService:
             raise _changed(0)
         return offset
 
-    def _to_take_back(self, state: State | None) -> NDArray[Any]:
+    def _to_take_back(self, state: State | None) -> NDArray[np.void]:
         """CANCEL_ROW[n]: the occurrence that lies ahead, or did."""
         if state is None or state.sequence == NO_SEQUENCE:
             return np.zeros(0, CANCEL_ROW)
@@ -145,7 +146,7 @@ class RecurrenceService:
         rows["epoch"] = self._epoch_of(state.sequence)
         return rows
 
-    def _current_due_ms(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+    def _current_due_ms(self, rows: NDArray[np.void]) -> NDArray[np.int64]:
         """int64[n]: when the messages of CANCEL_ROW[n] are due, wherever they were moved."""
         moved = self._shard.views.moved.find(np.ascontiguousarray(rows["sequence"]))
         return np.where(moved.are_moved, moved.due_ms, rows["due_ms"])

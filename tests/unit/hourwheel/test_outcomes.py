@@ -6,12 +6,21 @@ from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from hourwheel.outcomes import (
     CancelOutcome,
     EventKind,
+    IfPending,
     MessageState,
+    Missed,
     ReceiptOutcome,
     RescheduleOutcome,
     TransactionState,
 )
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2, transaction_pb2
+from hourwheel.v1 import (
+    admin_pb2,
+    broker_pb2,
+    consumer_pb2,
+    lookup_pb2,
+    recurrence_pb2,
+    transaction_pb2,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +31,8 @@ from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, lookup_pb2, transa
         (RescheduleOutcome, broker_pb2.RescheduleOutcome, "RESCHEDULE_OUTCOME_"),
         (MessageState, admin_pb2.MessageState, "MESSAGE_STATE_"),
         (EventKind, lookup_pb2.EventKind, "EVENT_KIND_"),
+        (Missed, recurrence_pb2.MissedPolicy, "MISSED_POLICY_"),
+        (IfPending, broker_pb2.IfPending, "IF_PENDING_"),
         (TransactionState, transaction_pb2.TransactionState, "TRANSACTION_STATE_"),
     ],
 )

@@ -6,7 +6,8 @@ import pytest
 from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message
-from hourwheel.client.recurring.recurrences import Missed, Times
+from hourwheel.client.recurring.recurrences import Times
+from hourwheel.outcomes import Missed
 from tests.support.fake_node import FakeNode
 from tests.support.fake_recurring import FIRST_MS
 

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from hourwheel import errors, limits
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
+from hourwheel.outcomes import Missed
 from node.broker.recurring.occurrence_times import (
     INSTANT_MS_MAX,
-    MISSED_ALL,
-    MISSED_LAST,
-    MISSED_NONE,
     check_times,
     dates_of,
     excluded_days,
@@ -168,7 +166,7 @@ def test_excluded_dates_hold_for_intervals_in_their_zone() -> None:
     assert schedule_of(config).after(ms("2027-06-01T12:00")) == ms("2027-06-02T18:00")
 
 
-@pytest.mark.parametrize("missed", [MISSED_ALL, MISSED_LAST, MISSED_NONE])
+@pytest.mark.parametrize("missed", [Missed.ALL, Missed.LAST, Missed.NONE])
 @given(
     behind=st.integers(0, 50_000_000), every_ms=st.integers(1_000, 5_000_000), late=st.booleans()
 )
@@ -179,9 +177,9 @@ def test_plan_is_that_of_the_policy(missed: int, behind: int, every_ms: int, lat
     all_ms = range(NOW_MS + every_ms, now_ms + 2 * every_ms + 1, every_ms)
     in_time = [one for one in all_ms if one >= now_ms - limits.RECURRENCE_MISSED_MS]
     expected = all_ms[0]
-    if missed == MISSED_NONE:
+    if missed == Missed.NONE:
         expected = in_time[0]
-    elif missed == MISSED_LAST and all_ms[0] not in in_time:
+    elif missed == Missed.LAST and all_ms[0] not in in_time:
         expected = [one for one in all_ms if one <= now_ms][-1]
     assert planned == (expected, expected != all_ms[0])
 

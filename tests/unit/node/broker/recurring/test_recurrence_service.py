@@ -13,9 +13,9 @@ from hourwheel.formats.message_id import parse_many
 from hourwheel.formats.meta import MessageMeta, encode
 from hourwheel.formats.record_batch import CANCEL_ROW
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
+from hourwheel.outcomes import Missed
 from hourwheel.types import DISPATCH_TOPIC, DUE_MS_MAX
 from node.broker.recurring.occurrence_planner import OccurrencePlanner
-from node.broker.recurring.occurrence_times import MISSED_ALL, MISSED_LAST, MISSED_NONE
 from node.contracts.broker import CatalogUpdate
 from tests.support.stepped_engine import START_MS, SteppedEngine
 
@@ -23,7 +23,7 @@ EVERY_MS = 10_000
 
 
 def every(interval_ms: int = EVERY_MS, **more: Any) -> RecurrenceConfig:
-    given = {"topic": "orders", "every_ms": interval_ms, "missed": MISSED_ALL, "body": b"x"}
+    given = {"topic": "orders", "every_ms": interval_ms, "missed": Missed.ALL, "body": b"x"}
     return RecurrenceConfig(**(given | more))
 
 
@@ -188,7 +188,7 @@ def test_change_leaves_what_is_due_already_as_it_is() -> None:
 
 def test_takeover_leaves_what_was_moved_as_it_is() -> None:
     with SteppedEngine() as engine:
-        for name, missed in (("none", MISSED_NONE), ("last", MISSED_LAST), ("gone", MISSED_NONE)):
+        for name, missed in (("none", Missed.NONE), ("last", Missed.LAST), ("gone", Missed.NONE)):
             put(engine, every(missed=missed, count_max=2), name)
         later_ms = EVERY_MS + 3 * limits.RECURRENCE_MISSED_MS
         for name in ("none", "last"):
@@ -292,10 +292,10 @@ def test_pages_of_one_topic_and_of_all() -> None:
 @pytest.mark.parametrize(
     ("missed", "expected"),
     [
-        (MISSED_ALL, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        (Missed.ALL, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         # What is less than a minute late has not fallen into an outage.
-        (MISSED_LAST, [10, 11]),
-        (MISSED_NONE, [11]),
+        (Missed.LAST, [10, 11]),
+        (Missed.NONE, [11]),
     ],
 )
 def test_outage_longer_than_intervals(missed: int, expected: list[int]) -> None:

@@ -16,6 +16,7 @@ from hourwheel.client.ack_batcher import Acker, checked, finish, raise_if_bad, t
 from hourwheel.client.groups.membership import Broadcast, find_membership
 from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
+from hourwheel.client.message_stream import MessageStream
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
 from hourwheel.client.prefetch_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.filter_language.inputs import as_filter
@@ -160,6 +161,14 @@ class AsyncConsumer:
         self._pollers: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
+        self._stream: MessageStream | None = None
+        """None: of several topics, and with a filter of our own, polls are made."""
+        has_own_filter = filter is not None and topic.startswith("%")
+        if isinstance(self._poll_of, Poll) and self.is_ahead and not has_own_filter:
+            self._stream = MessageStream(
+                *(self._channel, self._poll_of, self.buffer, self._taken, self._on_stream)
+            )
+        self._has_streamer = False
         self.on_arrival: Callable[[], object] = bool
         """Called in the loop when messages have arrived, or there is something to raise."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -516,9 +525,38 @@ class AsyncConsumer:
         self._failure = error
         self._on_arrival()
 
+    def _on_stream(self) -> None:
+        self._patience.on_success()
+        self._on_arrival()
+
+    def _note_lack(self) -> None:
+        self._lacks_room = True
+
+    async def _stream_forever(self, stream: MessageStream) -> None:
+        """Until the node has no stream for us; meanwhile the other pollers rest."""
+        pace = self._channel.new_pace()
+        self._has_streamer = True
+        try:
+            while stream.is_due():
+                try:
+                    await stream.run(pace, self._note_lack)
+                except errors.HourwheelError as error:
+                    self._note_failure(error)
+                else:
+                    self._patience.on_success()
+                await asyncio.sleep(pace.wait_ms / 1_000)
+        finally:
+            self._has_streamer = False
+
     async def _poll_forever(self) -> None:
-        pace, batch = self._channel.new_pace(), None
+        pace, batch, stream = self._channel.new_pace(), None, self._stream
         while True:
+            if stream is not None and stream.is_due():
+                if not self._has_streamer:
+                    await self._stream_forever(stream)
+                else:
+                    await stream.stopped.wait()
+                continue
             # Where messages come one by one, other polls wait for the next ones meanwhile.
             is_urgent = batch is None or len(batch) > FEW_MESSAGES
             requested = self.buffer.reserve()

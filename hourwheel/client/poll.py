@@ -136,24 +136,24 @@ class Poll:
         self._idle.insert(0, poller)
         if not answer.delivery_batch:
             return None
-        try:
-            return self._read(answer)
-        except errors.HourwheelError:
-            self._unseen.append(answer.receipt)
-            raise
+        return self.read(answer)
 
     def _request(self, poller: _Poller, count: int, wait_ms: int) -> consumer_pb2.ReceiveRequest:
+        request = self.stream_request(count)
+        request.wait_ms = wait_ms
+        request.poller_id, request.poll_number = poller.poller_id, poller.number
+        return request
+
+    def stream_request(self, count: int) -> consumer_pb2.ReceiveRequest:
+        """What is asked for, of answers with at most `count` messages, however they come."""
         return consumer_pb2.ReceiveRequest(
             group=self._group,
             topic=self._topic,
             max_messages=count,
             max_bytes=self._bytes_max,
-            wait_ms=wait_ms,
             invisible_ms=self._invisible_ms,
             format=consumer_pb2.RECEIVE_FORMAT_BATCH,
             filter=self._filter,
-            poller_id=poller.poller_id,
-            poll_number=poller.number,
             member_token=self._member_token,
         )
 
@@ -220,6 +220,14 @@ class Poll:
         ranges = [consumer_pb2.ReceiptRange(receipt=receipt) for receipt in self._unseen]
         self._unseen.clear()
         return ranges
+
+    def read(self, answer: consumer_pb2.ReceiveResponse) -> ReceivedBatch:
+        """The messages of an answer that match. Raises where nobody can read it: it is unseen."""
+        try:
+            return self._read(answer)
+        except errors.HourwheelError:
+            self._unseen.append(answer.receipt)
+            raise
 
     def _read(self, answer: consumer_pb2.ReceiveResponse) -> ReceivedBatch:
         lease_ms = (answer.invisible_until_ms - answer.receive_ms) * (1 - LEASE_MARGIN_RATIO)

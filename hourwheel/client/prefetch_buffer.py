@@ -57,7 +57,8 @@ class LeaseBuffer:
         """`messages_max`: how many to hold; `poll_messages`: how many one poll asks for at most."""
         self._lock = threading.Lock()
         self._messages_max = messages_max
-        self._poll_messages = poll_messages
+        self.poll_messages = poll_messages
+        """How many one answer may bring."""
         self._head: ReceivedBatch | None = None
         """The answer that is being handed out: its messages [_first, _end) are still here. They are
         counted as it counts: where the client checks a filter, only those that match."""
@@ -87,16 +88,29 @@ class LeaseBuffer:
         Room that is small against a poll is left to grow, so that answers do not get ever smaller.
         """
         room = self._credits - self._count - self._requested
-        return room > 0 and 2 * room >= min(self._poll_messages, self._credits)
+        return room > 0 and 2 * room >= min(self.poll_messages, self._credits)
 
     def reserve(self) -> int:
         """How many messages to ask for in a poll that begins now; 0: wait, there is no room."""
         with self._lock:
             if not self.has_room:
                 return 0
-            requested = min(self._credits - self._count - self._requested, self._poll_messages)
+            requested = min(self._credits - self._count - self._requested, self.poll_messages)
             self._requested += requested
             return requested
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether more is asked for than there is room for by now."""
+        return self._count + self._requested > self._credits
+
+    def take_back(self, requested: int) -> int:
+        """How many of those that are asked for, of `requested`, are asked for no more: too many."""
+        with self._lock:
+            surplus = self._count + self._requested - self._credits
+            surplus = max(0, min(surplus, requested))
+            self._requested -= surplus
+            return surplus
 
     def add(self, requested: int, batch: ReceivedBatch | None) -> None:
         """A poll for `requested` messages is over, with these or with none."""

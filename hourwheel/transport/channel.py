@@ -6,7 +6,7 @@ in `hourwheel.transport.retry`; what a failure was, in `hourwheel.transport.grpc
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, Self
 from weakref import WeakSet
@@ -168,6 +168,37 @@ class Channel:
         except asyncio.CancelledError:
             self._raise_if_dismissed(task)
             raise
+        finally:
+            self._callers.discard(task)
+
+    async def try_once(
+        self, use: Callable[[Connection], Coroutine[Any, Any, bool]], pace: Pace
+    ) -> bool:
+        """Use a connection to the node of choice for what may last, and gives what `use` gives.
+
+        Args:
+            use: raises `CallFailed` where the node, or the way to it, failed.
+            pace: is told how it ended.
+
+        Raises:
+            HourwheelError: as `call`, after one try.
+        """
+        task = self._begin()
+        try:
+            connection = await self._reach(self._call_timeout_ms, pace)
+            try:
+                done = await use(connection)
+            except CallFailed as failed:
+                error = failed.failure.error
+                move = self._on_failure(connection.address, error, 0.0)
+                pace.on_failure(move, least_wait_ms(error))
+                raise final_error(failed.failure, is_repeatable=True) from None
+        except asyncio.CancelledError:
+            self._raise_if_dismissed(task)
+            raise
+        else:
+            pace.on_success()
+            return done
         finally:
             self._callers.discard(task)
 

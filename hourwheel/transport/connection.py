@@ -236,6 +236,21 @@ class Connection:
             raise CallFailed(failure_of(error)) from None
         return answer
 
+    async def find_stream_session(self) -> SessionStream | None:
+        """The session, where the node has receive streams for it; else None.
+
+        Raises:
+            CallFailed: the connection broke.
+        """
+        if self._loop.time() < self._no_session_until_s:
+            return None
+        session = self._find_session()
+        try:
+            return session if await session.offers_streams() else None
+        except NoSession as none:
+            self._on_no_session(none)
+            return None
+
     def publish_stream(
         self, on_failure: OnFailure, timeout_ms: float, *, is_bulk: bool
     ) -> PublishStream:

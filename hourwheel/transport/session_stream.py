@@ -6,11 +6,14 @@
 What is asked for in one turn of the event loop, or while a frame is on its way out, goes together
 in the next frame: frames grow with the load, and a lone call goes at once. Retries, and where to
 go, are the caller's (`hourwheel.transport.channel`).
+
+A receive stream is a call with many answers. Its credits go with the next frame; what they are is
+its owner's business (`hourwheel.client.message_stream`).
 """
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 import grpc.aio
@@ -19,7 +22,7 @@ from hourwheel import errors
 from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.retry import Failure, is_undecided
 from hourwheel.transport.stream import Stream, StreamBroken
-from hourwheel.v1 import broker_pb2, session_pb2
+from hourwheel.v1 import broker_pb2, consumer_pb2, session_pb2
 
 FRAME_CALLS_MAX: Final = 256
 """Fewer than a node takes."""
@@ -56,6 +59,18 @@ class NoSession(Exception):
         self.is_for_good = is_for_good
 
 
+class StreamOwner(Protocol):
+    """Whose messages come by a receive stream."""
+
+    def on_answer(self, answer: consumer_pb2.ReceiveResponse) -> None:
+        """Some have come."""
+        ...
+
+    def on_end(self, reason: "CallFailed | NoSession | None") -> None:
+        """No more come. None: in order; open another one."""
+        ...
+
+
 @dataclass(slots=True)
 class _Waiting:
     future: "asyncio.Future[Any]"
@@ -78,6 +93,9 @@ class SessionStream:
         self._waiting: dict[int, _Waiting] = {}
         self._calls: dict[int, session_pb2.SessionCall] = {}
         """To be sent."""
+        self._streams: dict[int, StreamOwner] = {}
+        self._credits: dict[int, session_pb2.ReceiveCredits] = {}
+        """To be sent, by stream."""
         self._given_up: list[int] = []
         self._to_do = asyncio.Event()
         self._is_lingering = False
@@ -85,6 +103,9 @@ class SessionStream:
         self._idle_id = -1
         """The last call when there was nothing to do the last time."""
         self._is_open = asyncio.Event()
+        self._greeting: asyncio.Future[bool] = self._loop.create_future()
+        """Whether the node offers receive streams."""
+        self._greeting.add_done_callback(_look_at)
         self.is_over = False
         """No more calls: it has ended, or will."""
         self._timer: asyncio.TimerHandle | None = None
@@ -142,6 +163,55 @@ class SessionStream:
             self._set_timer(until_s)
         return call_id, future
 
+    async def offers_streams(self) -> bool:
+        """Whether the node takes receive streams. Raises as `ask`: it has not come to that."""
+        return await asyncio.shield(self._greeting)
+
+    def open_stream(self, request: session_pb2.ReceiveStreamRequest, owner: StreamOwner) -> int:
+        """Open a receive stream, of a node that offers it: its number.
+
+        The owner is told of its end, also where that comes from `close_stream`.
+        """
+        self._last_id = call_id = self._last_id + 1
+        self._streams[call_id] = owner
+        self._calls[call_id] = session_pb2.SessionCall(call_id=call_id, receive_stream=request)
+        if self._timer is None:
+            self._set_timer(self._loop.time() + IDLE_S)
+        self._to_do.set()
+        return call_id
+
+    def set_credits(
+        self, call_id: int, received_count: int, credits_count: int, *, is_urgent: bool
+    ) -> None:
+        """So many of its messages have arrived, and so many more may come.
+
+        Where that is not urgent it goes with the next frame, whenever there is one.
+        """
+        if call_id in self._streams:
+            self._credits[call_id] = session_pb2.ReceiveCredits(
+                call_id=call_id, received_count=received_count, credits=credits_count
+            )
+            if is_urgent:
+                self._to_do.set()
+
+    def close_stream(self, call_id: int) -> None:
+        """End it: what was sent before still comes, then its end."""
+        owner = self._streams.get(call_id)
+        if owner is None:
+            return
+        self._credits.pop(call_id, None)
+        if self._calls.pop(call_id, None) is not None:  # no node has seen it
+            self.drop_stream(call_id)
+            owner.on_end(None)
+        else:
+            self._given_up.append(call_id)
+            self._to_do.set()
+
+    def drop_stream(self, call_id: int) -> None:
+        """Nobody waits for its end any more."""
+        self._streams.pop(call_id, None)
+        self._credits.pop(call_id, None)
+
     def give_up(self, call_id: int) -> None:
         """Nobody waits for this call any more; it may have been answered."""
         if call_id in self._waiting:
@@ -183,7 +253,9 @@ class SessionStream:
                 error = errors.Timeout("no answer came in time")
                 future.set_exception(CallFailed(Failure(error, is_definite=False)))
             self._give_up(call_id)
-        if self._waiting:
+        if not self._waiting and self._streams:
+            self._set_timer(now_s + IDLE_S)
+        elif self._waiting:
             self._set_timer(min(it.until_s for it in self._waiting.values()))
         elif self._last_id != self._idle_id:
             self._idle_id = self._last_id
@@ -207,7 +279,7 @@ class SessionStream:
             while True:
                 await self._to_do.wait()
                 self._to_do.clear()
-                while self._calls or self._given_up:
+                while self._calls or self._given_up or self._credits:
                     await self._stream.write(self._next())
         except StreamBroken:
             return  # the reader tells how it ended
@@ -223,6 +295,9 @@ class SessionStream:
                 break
             frame.calls.append(call)
             del self._calls[call_id]
+        for call_id in list(self._credits)[:FRAME_CALLS_MAX]:
+            if call_id not in self._calls:  # else the stream is to be opened before
+                frame.credits.append(self._credits.pop(call_id))
         return frame
 
     # --- answers --------------------------------------------------------------------------------
@@ -231,7 +306,9 @@ class SessionStream:
         try:
             while True:
                 frame = await self._stream.read()
-                self._is_open.set()
+                if not self._is_open.is_set():
+                    self._is_open.set()
+                    self._greeting.set_result(frame.offers_receive_streams)
                 for answer in frame.answers:
                     self._tell(answer)
         except StreamBroken as broken:
@@ -247,6 +324,10 @@ class SessionStream:
             self._fail(failure)
 
     def _tell(self, answer: session_pb2.SessionAnswer) -> None:
+        owner = self._streams.get(answer.call_id)
+        if owner is not None:
+            self._tell_owner(owner, answer)
+            return
         waiting = self._waiting.pop(answer.call_id, None)
         if waiting is None or waiting.future.done():
             return  # given up
@@ -255,8 +336,26 @@ class SessionStream:
         else:
             waiting.future.set_result(getattr(answer, waiting.field))
 
+    def _tell_owner(self, owner: StreamOwner, answer: session_pb2.SessionAnswer) -> None:
+        if answer.HasField("receive"):
+            owner.on_answer(answer.receive)
+            return
+        self.drop_stream(answer.call_id)
+        if answer.HasField("error"):
+            owner.on_end(CallFailed(failure_of(answer.error), answer.error))
+        else:
+            owner.on_end(None)
+
+    def _end_streams(self, reason: CallFailed | NoSession) -> None:
+        streams, self._streams = self._streams, {}
+        for owner in streams.values():
+            owner.on_end(reason)
+        if not self._greeting.done():
+            self._greeting.set_exception(reason)
+
     def _fail(self, failure: Failure) -> None:
         """The session is over: end all calls so. What was not sent, no node has seen."""
+        self._end_streams(CallFailed(failure))
         for call_id, waiting in self._waiting.items():
             if not waiting.future.done():
                 is_definite = failure.is_definite or call_id in self._calls
@@ -264,6 +363,7 @@ class SessionStream:
         self._forget()
 
     def _refuse(self, refusal: NoSession) -> None:
+        self._end_streams(NoSession(is_for_good=refusal.is_for_good))
         for waiting in self._waiting.values():
             if not waiting.future.done():
                 waiting.future.set_exception(NoSession(is_for_good=refusal.is_for_good))
@@ -272,9 +372,16 @@ class SessionStream:
     def _forget(self) -> None:
         self._waiting.clear()
         self._calls.clear()
+        self._credits.clear()
         if self._timer is not None:
             self._timer.cancel()
         self._tasks[1].cancel()
+
+
+def _look_at(greeting: "asyncio.Future[bool]") -> None:
+    """Else asyncio logs that nobody did."""
+    if not greeting.cancelled():
+        greeting.exception()
 
 
 def failure_of(detail: broker_pb2.ErrorDetail) -> Failure:

@@ -26,7 +26,7 @@ from hourwheel.v1 import broker_pb2 as hourwheel_dot_v1_dot_broker__pb2
 from hourwheel.v1 import consumer_pb2 as hourwheel_dot_v1_dot_consumer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahourwheel/v1/session.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/broker.proto\x1a\x1bhourwheel/v1/consumer.proto\"L\n\x0eSessionRequest\x12(\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x19.hourwheel.v1.SessionCall\x12\x10\n\x08given_up\x18\x02 \x03(\x04\"\xa1\x03\n\x0bSessionCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12/\n\x07receive\x18\x03 \x01(\x0b\x32\x1c.hourwheel.v1.ReceiveRequestH\x00\x12\'\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x18.hourwheel.v1.AckRequestH\x00\x12)\n\x04nack\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.NackRequestH\x00\x12@\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32$.hourwheel.v1.ChangeInvisibleRequestH\x00\x12-\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1b.hourwheel.v1.CancelRequestH\x00\x12\x35\n\x07publish\x18\x08 \x01(\x0b\x32\".hourwheel.v1.PublishStreamRequestH\x00\x12\x35\n\nreschedule\x18\t \x01(\x0b\x32\x1f.hourwheel.v1.RescheduleRequestH\x00\x42\t\n\x07request\"?\n\x0fSessionResponse\x12,\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1b.hourwheel.v1.SessionAnswer\"\xc1\x03\n\rSessionAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x12\x30\n\x07receive\x18\x03 \x01(\x0b\x32\x1d.hourwheel.v1.ReceiveResponseH\x00\x12(\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.AckResponseH\x00\x12*\n\x04nack\x18\x05 \x01(\x0b\x32\x1a.hourwheel.v1.NackResponseH\x00\x12\x41\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32%.hourwheel.v1.ChangeInvisibleResponseH\x00\x12.\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.CancelResponseH\x00\x12\x36\n\x07publish\x18\x08 \x01(\x0b\x32#.hourwheel.v1.PublishStreamResponseH\x00\x12\x36\n\nreschedule\x18\t \x01(\x0b\x32 .hourwheel.v1.RescheduleResponseH\x00\x42\x08\n\x06\x61nswer2\\\n\x0eSessionService\x12J\n\x07Session\x12\x1c.hourwheel.v1.SessionRequest\x1a\x1d.hourwheel.v1.SessionResponse(\x01\x30\x01\x42*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahourwheel/v1/session.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/broker.proto\x1a\x1bhourwheel/v1/consumer.proto\"{\n\x0eSessionRequest\x12(\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x19.hourwheel.v1.SessionCall\x12\x10\n\x08given_up\x18\x02 \x03(\x04\x12-\n\x07\x63redits\x18\x03 \x03(\x0b\x32\x1c.hourwheel.v1.ReceiveCredits\"\xdf\x03\n\x0bSessionCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12/\n\x07receive\x18\x03 \x01(\x0b\x32\x1c.hourwheel.v1.ReceiveRequestH\x00\x12\'\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x18.hourwheel.v1.AckRequestH\x00\x12)\n\x04nack\x18\x05 \x01(\x0b\x32\x19.hourwheel.v1.NackRequestH\x00\x12@\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32$.hourwheel.v1.ChangeInvisibleRequestH\x00\x12-\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1b.hourwheel.v1.CancelRequestH\x00\x12\x35\n\x07publish\x18\x08 \x01(\x0b\x32\".hourwheel.v1.PublishStreamRequestH\x00\x12\x35\n\nreschedule\x18\t \x01(\x0b\x32\x1f.hourwheel.v1.RescheduleRequestH\x00\x12<\n\x0ereceive_stream\x18\n \x01(\x0b\x32\".hourwheel.v1.ReceiveStreamRequestH\x00\x42\t\n\x07request\"\x81\x01\n\x14ReceiveStreamRequest\x12-\n\x07receive\x18\x01 \x01(\x0b\x32\x1c.hourwheel.v1.ReceiveRequest\x12\x11\n\tstream_id\x18\x02 \x01(\x06\x12\x16\n\x0ereceived_count\x18\x03 \x01(\x04\x12\x0f\n\x07\x63redits\x18\x04 \x01(\r\"J\n\x0eReceiveCredits\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12\x16\n\x0ereceived_count\x18\x02 \x01(\x04\x12\x0f\n\x07\x63redits\x18\x03 \x01(\r\"\x12\n\x10ReceiveStreamEnd\"_\n\x0fSessionResponse\x12,\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1b.hourwheel.v1.SessionAnswer\x12\x1e\n\x16offers_receive_streams\x18\x02 \x01(\x08\"\xfb\x03\n\rSessionAnswer\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x19.hourwheel.v1.ErrorDetailH\x00\x12\x30\n\x07receive\x18\x03 \x01(\x0b\x32\x1d.hourwheel.v1.ReceiveResponseH\x00\x12(\n\x03\x61\x63k\x18\x04 \x01(\x0b\x32\x19.hourwheel.v1.AckResponseH\x00\x12*\n\x04nack\x18\x05 \x01(\x0b\x32\x1a.hourwheel.v1.NackResponseH\x00\x12\x41\n\x10\x63hange_invisible\x18\x06 \x01(\x0b\x32%.hourwheel.v1.ChangeInvisibleResponseH\x00\x12.\n\x06\x63\x61ncel\x18\x07 \x01(\x0b\x32\x1c.hourwheel.v1.CancelResponseH\x00\x12\x36\n\x07publish\x18\x08 \x01(\x0b\x32#.hourwheel.v1.PublishStreamResponseH\x00\x12\x36\n\nreschedule\x18\t \x01(\x0b\x32 .hourwheel.v1.RescheduleResponseH\x00\x12\x38\n\x0ereceive_stream\x18\n \x01(\x0b\x32\x1e.hourwheel.v1.ReceiveStreamEndH\x00\x42\x08\n\x06\x61nswer2\\\n\x0eSessionService\x12J\n\x07Session\x12\x1c.hourwheel.v1.SessionRequest\x1a\x1d.hourwheel.v1.SessionResponse(\x01\x30\x01\x42*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,13 +35,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014hourwheel.v1P\001Z\030hourwheel/v1;hourwheelv1'
   _globals['_SESSIONREQUEST']._serialized_start=100
-  _globals['_SESSIONREQUEST']._serialized_end=176
-  _globals['_SESSIONCALL']._serialized_start=179
-  _globals['_SESSIONCALL']._serialized_end=596
-  _globals['_SESSIONRESPONSE']._serialized_start=598
-  _globals['_SESSIONRESPONSE']._serialized_end=661
-  _globals['_SESSIONANSWER']._serialized_start=664
-  _globals['_SESSIONANSWER']._serialized_end=1113
-  _globals['_SESSIONSERVICE']._serialized_start=1115
-  _globals['_SESSIONSERVICE']._serialized_end=1207
+  _globals['_SESSIONREQUEST']._serialized_end=223
+  _globals['_SESSIONCALL']._serialized_start=226
+  _globals['_SESSIONCALL']._serialized_end=705
+  _globals['_RECEIVESTREAMREQUEST']._serialized_start=708
+  _globals['_RECEIVESTREAMREQUEST']._serialized_end=837
+  _globals['_RECEIVECREDITS']._serialized_start=839
+  _globals['_RECEIVECREDITS']._serialized_end=913
+  _globals['_RECEIVESTREAMEND']._serialized_start=915
+  _globals['_RECEIVESTREAMEND']._serialized_end=933
+  _globals['_SESSIONRESPONSE']._serialized_start=935
+  _globals['_SESSIONRESPONSE']._serialized_end=1030
+  _globals['_SESSIONANSWER']._serialized_start=1033
+  _globals['_SESSIONANSWER']._serialized_end=1540
+  _globals['_SESSIONSERVICE']._serialized_start=1542
+  _globals['_SESSIONSERVICE']._serialized_end=1634
 # @@protoc_insertion_point(module_scope)

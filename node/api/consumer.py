@@ -38,12 +38,14 @@ from hourwheel.v1.consumer_pb2 import (
     ReceiveResponse,
 )
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome as WireOutcome
+from hourwheel.v1.session_pb2 import ReceiveStreamEnd
 from node.access.control import AccessControl
 from node.access.permissions import RULES
 from node.api.admission import Admission
 from node.api.calls import CallContext
 from node.api.checks import check_group, check_readable_topic
 from node.api.group_settings import check_leaving, check_receiving, joining_of, member_of
+from node.api.receive_stream import StreamCall
 from node.contracts.answer_budget import (
     MESSAGE_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,
@@ -51,9 +53,12 @@ from node.contracts.answer_budget import (
 )
 from node.contracts.broker import Delivery, EnginePort, ReceiveParams, Selection
 from node.contracts.ending import ACKED, Attempt, Ending
+from node.contracts.receive_stream import Push
 
 _MESSAGES_DEFAULT: Final = 32
 _BYTES_DEFAULT: Final = 1 << 20
+_TAKEOVER_MS: Final = 20_000
+"""So long a stream that is opened waits for a node that is taking over."""
 _DEADLINE_SHARE: Final = 0.98
 _DEADLINE_MARGIN_MS: Final = 50
 """A poll answers so early before its caller's deadline: better empty than DEADLINE_EXCEEDED. Also a
@@ -93,11 +98,40 @@ class Consumer:
             return ReceiveResponse(receive_ms=self._engine.now_ms())
         return _pack(delivery, self._receipt(delivery), request)
 
+    async def receive_stream(
+        self, request: ReceiveRequest, call: CallContext
+    ) -> ReceiveStreamEnd:
+        """Push due messages as they come, as far as there are credits; a shutdown ends it."""
+        if not isinstance(call, StreamCall):
+            errors.violated("a session opens receive streams, and nobody else")
+        _check_receive(request)
+        for field in ("wait_ms", "poller_id", "poll_number"):
+            if getattr(request, field):
+                raise errors.InvalidArgument(f"{field} is not for a stream", field=field)
+
+        def send(delivery: Delivery, held: HeldAnswer) -> None:
+            call.push(_pack(delivery, self._receipt(delivery), request), held)
+
+        params = self._params(request, _TAKEOVER_MS, None)
+        admission = self._admission
+        admission.begin_poll()
+        try:
+            with admission.until_drain(), self._access.until_revoked(_RECEIVE_RULE, request):
+                push = Push(call.open(self._engine.answers), send)
+                await self._engine.receive_stream(params, push)
+        finally:
+            admission.end_poll()
+        return ReceiveStreamEnd()
+
     async def _take(
         self, request: ReceiveRequest, wait_ms: int, held: HeldAnswer
     ) -> Delivery | None:
+        return await self._engine.receive(self._params(request, wait_ms, held))
+
+    @staticmethod
+    def _params(request: ReceiveRequest, wait_ms: int, held: HeldAnswer | None) -> ReceiveParams:
         attempt = Attempt(request.poller_id, request.poll_number) if request.poller_id else None
-        params = ReceiveParams(
+        return ReceiveParams(
             group=request.group,
             topic=request.topic,
             messages_max=request.max_messages or _MESSAGES_DEFAULT,
@@ -110,7 +144,6 @@ class Consumer:
             overhead_bytes=_OVERHEAD_BYTES[request.format],
             member_token=request.member_token,
         )
-        return await self._engine.receive(params)
 
     async def _poll(
         self, request: ReceiveRequest, wait_ms: int, held: HeldAnswer

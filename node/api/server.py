@@ -235,6 +235,7 @@ class ApiServer:
     ) -> None:
         implements: dict[str, tuple[ServiceDescriptor, str, Implement]] = {
             "receive": (CONSUMER, "Receive", consumer.receive),
+            "receive_stream": (CONSUMER, "Receive", consumer.receive_stream),
             "ack": (CONSUMER, "Ack", consumer.ack),
             "nack": (CONSUMER, "Nack", consumer.nack),
             "change_invisible": (CONSUMER, "ChangeInvisible", consumer.change_invisible),

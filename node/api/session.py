@@ -12,6 +12,9 @@ in number and in bytes. A poll that waits is no call in flight here: `limits.lon
 those of all clients. A client that does not read its answers is not read from, and after
 `limits.answer_wait_ms` its session is ended; so is one whose frames make no sense. A shutdown stops
 the reading, answers what was read, polls with nothing, then ends.
+
+A receive stream is a call with many answers (node/api/receive_stream.py): its task sleeps while it
+is open, and answers are pushed from the engine's turns, as long as the writer keeps up.
 """
 
 import asyncio
@@ -25,14 +28,22 @@ from google.protobuf.message import DecodeError
 from hourwheel import errors
 from hourwheel.v1.broker_pb2 import ErrorDetail
 from hourwheel.v1.consumer_pb2 import ReceiveRequest
-from hourwheel.v1.session_pb2 import SessionAnswer, SessionCall, SessionRequest, SessionResponse
+from hourwheel.v1.session_pb2 import (
+    ReceiveStreamEnd,
+    SessionAnswer,
+    SessionCall,
+    SessionRequest,
+    SessionResponse,
+)
 from node.api.calls import CallContext, Calls, Context, Refusal
+from node.api.receive_stream import StreamCall
 from node.config.model import LimitsSection
 from node.contracts import grpc_status
+from node.contracts.answer_budget import HeldAnswer
 
 METHOD: Final = "Session"
 FRAME_CALLS_MAX: Final = 1_024
-"""Calls of one frame, and calls that one frame gives up."""
+"""Calls of one frame, calls that it gives up, and streams whose credits it sets."""
 IN_FLIGHT_MAX: Final = 1_024
 """Calls of a session that are worked on, and answers that are not written."""
 FRAME_BYTES: Final = 1 << 20
@@ -44,6 +55,8 @@ _VARINT_MORE: Final = 0x80
 _SECONDS: Final = 0.001
 _PARTING_S: Final = 1.0
 _WAITING: Final = "receive"
+_STREAM: Final = "receive_stream"
+_HELLO: Final = SessionResponse(offers_receive_streams=True).SerializeToString()
 _ANSWERS: Final = SessionResponse.DESCRIPTOR.fields_by_name["answers"].number
 _ANSWERS_TAG: Final = bytes([_ANSWERS << 3 | 2])
 
@@ -75,7 +88,7 @@ class Sessions:
         else:
             # Only with the call ends what gRPC has of it, and a client may keep it open.
             context.add_done_callback(lambda _: admission.end_session())  # type: ignore[arg-type]
-            await context.write(b"")  # an empty frame: the session is open
+            await context.write(_HELLO)  # the session is open
             session = _Session(self._calls, self._attempts, self._allowed, context)
             found = await session.serve()
             if found is None:
@@ -120,7 +133,10 @@ class _Call:
 
 class _Answer(NamedTuple):
     raw: bytes
-    call: _Call
+    call: _Call | HeldAnswer | StreamCall
+    """Is told when the client has got it, or is gone."""
+    stream: StreamCall | None = None
+    """Of which it is one answer of many."""
 
 
 class _Session:
@@ -147,6 +163,10 @@ class _Session:
         self._answer_wait_ms = allowed.answer_wait_ms
         self._bytes_max = allowed.stream_bytes_in_flight
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._streams: dict[int, StreamCall] = {}
+        """Those of the tasks that are receive streams."""
+        self._stalled = False
+        """Streams have stopped, for too much was not written."""
         self._answers = deque[_Answer]()
         self._writing: list[_Answer] = []
         self._is_closing = False
@@ -182,6 +202,7 @@ class _Session:
                     return found
             self._is_closing = True
             self._to_do.set()
+            self._end_streams()
             error = await writing
         finally:
             self._end(writing)
@@ -191,11 +212,19 @@ class _Session:
         self._is_closing = self._is_ended = True
         self._has_room.set()
         writing.cancel()
+        for stream in self._streams.values():
+            stream.cut(is_given_up=False)
         for task in self._tasks.values():
             task.cancel()
         for answer in (*self._writing, *self._answers):
             answer.call.end()
         self._answers.clear()
+
+    def _end_streams(self) -> None:
+        """Nobody gives them credits any more: they end behind what is there."""
+        for call_id, stream in self._streams.items():
+            stream.is_ending = True
+            self._tasks[call_id].cancel()
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -227,7 +256,7 @@ class _Session:
         except DecodeError:
             raise errors.InvalidArgument("this is no frame of a session") from None
         self._stats.session_frames += 1
-        count = max(len(frame.calls), len(frame.given_up))
+        count = max(len(frame.calls), len(frame.given_up), len(frame.credits))
         if count > FRAME_CALLS_MAX:
             raise errors.TooManyItems(
                 f"{count} calls in a frame; at most {FRAME_CALLS_MAX} are allowed",
@@ -237,9 +266,14 @@ class _Session:
         for call_id in frame.given_up:
             task = self._tasks.get(call_id)
             if task is not None:
+                self._give_up(call_id)
                 task.cancel()
         for call in frame.calls:
             self._begin(call)
+        for one in frame.credits:
+            stream = self._streams.get(one.call_id)
+            if stream is not None:
+                stream.grant(one.received_count, one.credits)
 
     def _begin(self, call: SessionCall) -> None:
         call_id = call.call_id
@@ -250,8 +284,13 @@ class _Session:
         field = call.WhichOneof("request")
         attempt = self._refuse_unknown if field is None else self._attempts[field]
         request: Any = None if field is None else getattr(call, field)
-        one = _Call(self, call.timeout_ms, call.ByteSize())
-        if field == _WAITING and request.wait_ms:
+        one: _Call | StreamCall
+        if field == _STREAM:
+            one = self._streams[call_id] = StreamCall(call_id, request, self, self.peer)
+            request = request.receive
+        else:
+            one = _Call(self, call.timeout_ms, call.ByteSize())
+        if one.is_waiting or (field == _WAITING and request.wait_ms):
             one.is_waiting = True
             # What belongs to the frame keeps it in memory, all of it, as long as a poll may last.
             kept = ReceiveRequest()
@@ -268,7 +307,7 @@ class _Session:
         return Refusal(grpc_status.to_detail(error))
 
     async def _run(
-        self, call_id: int, field: str, attempt: Attempt, request: Any, call: _Call
+        self, call_id: int, field: str, attempt: Attempt, request: Any, call: _Call | StreamCall
     ) -> None:
         raw = b""
         try:
@@ -276,8 +315,13 @@ class _Session:
                 await self._wait_for_writer()
             answer = await attempt(request, call.size_bytes, call)
             raw = _encode(call_id, field, answer)
+        except asyncio.CancelledError:
+            if not (isinstance(call, StreamCall) and call.is_ending):
+                raise
+            raw = _encode(call_id, field, ReceiveStreamEnd())
         finally:
             del self._tasks[call_id]
+            self._streams.pop(call_id, None)
             if not call.is_waiting:
                 self._change(-1, -call.size_bytes)
             if raw and not self._is_ended:  # it may have ended while this was awaited
@@ -287,6 +331,48 @@ class _Session:
             else:
                 call.end()
             self._to_do.set()
+
+    def _give_up(self, call_id: int) -> None:
+        """If it is a stream, its answers that were not sent are not sent any more."""
+        stream = self._streams.get(call_id)
+        if stream is None:
+            return
+        stream.cut(is_given_up=True)
+        kept = deque[_Answer]()
+        for answer in self._answers:
+            if answer.stream is stream:
+                answer.call.end()
+                self._unwritten_bytes -= len(answer.raw)
+                self._change(-1, 0)
+            else:
+                kept.append(answer)
+        self._answers = kept
+        self._change(0, 0)
+        self._on_room()
+
+    @property
+    def has_room(self) -> bool:
+        """See `Outlet`."""
+        if self._is_ended or self._unwritten_bytes >= UNWRITTEN_BYTES:
+            self._stalled = True
+            return False
+        return True
+
+    def push(self, raw: bytes, held: HeldAnswer, call: StreamCall) -> None:
+        """See `Outlet`."""
+        if self._is_ended:
+            held.end()
+            return
+        self._answers.append(_Answer(raw, held, call))
+        self._unwritten_bytes += len(raw)
+        self._change(1, 0)
+        self._to_do.set()
+
+    def _on_room(self) -> None:
+        if self._stalled and self._unwritten_bytes < UNWRITTEN_BYTES and not self._is_ended:
+            self._stalled = False
+            for stream in list(self._streams.values()):
+                stream.look()
 
     async def _wait_for_writer(self) -> None:
         """Else all polls of a frame that need not wait would be answered before one write."""
@@ -336,6 +422,7 @@ class _Session:
                 self._unwritten_bytes -= len(answer.raw)
             self._is_written.set()
             self._change(-len(answers), 0)
+            self._on_room()
 
     def _leave(self) -> None:
         """gRPC has what is being written, unread: it takes room until the call ends."""
@@ -354,6 +441,9 @@ class _Session:
         size = len(found[0].raw)
         while self._answers and (size := size + len(self._answers[0].raw)) <= FRAME_BYTES:
             found.append(self._answers.popleft())
+        for answer in found:
+            if answer.stream is not None:
+                answer.stream.note_sent()
         return found
 
 

@@ -54,6 +54,7 @@ from node.contracts.message_topics import May, MessageTopics
 from node.contracts.pending_page import ChangedPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import PublishedOne
+from node.contracts.receive_stream import Push
 from node.contracts.recurring import RecurrencePort
 from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
@@ -397,6 +398,12 @@ class Engine(GroupCalls):
             await self._membership.wait_for_takeover(params.wait_ms)
         master = self._master
         return await master.answer(master.receive(params))
+
+    async def receive_stream(self, params: broker.ReceiveParams, push: Push) -> None:
+        """See EnginePort."""
+        if self.service is None:
+            await self._membership.wait_for_takeover(params.wait_ms)
+        await self._master.receive_stream(params, push)
 
     async def resolve(
         self,

@@ -43,6 +43,7 @@ from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.control import CatalogControl
 from node.contracts.ending import Ending
+from node.contracts.receive_stream import Push
 from node.repair.damage_control import DamageControl
 from node.replica.mastership import OUTCOME_UNKNOWN, Mastership, Proposer
 from node.telemetry.stats import EngineStats
@@ -304,6 +305,13 @@ class MasterService:
         )
         with self._host.failing_with_damage(), self.expiry.using(subscribed.group, self.now_ms):
             return await self.receive_service.receive(subscribed, params)
+
+    async def receive_stream(self, params: broker.ReceiveParams, push: Push) -> None:
+        """See EnginePort."""
+        subscribed = await self.catalog_service.subscribe(params.group, params.topic, params.filter)
+        group_id = subscribed.group.group_id
+        with self._host.failing_with_damage(), self.expiry.using(group_id, self.now_ms):
+            await self.receive_service.receive_stream(subscribed, params, push)
 
     async def resolve(
         self,

@@ -19,7 +19,7 @@ from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch, find_replaced
 from node.consumers.group_limits import GroupLimits
 from node.consumers.housekeeping import Housekeeping
-from node.consumers.waiters import Interest, Look, Waiter, Waiters
+from node.consumers.waiters import Interest, Look, Standing, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.ending import Attempt
 from node.delivery.filter_scan import SLICE_WORK, Counts
@@ -209,13 +209,13 @@ class Polls:
         )
 
     def _repeat(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
-        """The lease that the same poll got before, again."""
-        lease_id, waiter.repeats = waiter.repeats, None
-        if lease_id is None:
-            return None
-        until_ms = now_ms + waiter.invisible_ms
-        delivery = self._receiver.repeat(lease_id, until_ms, now_ms)
-        if delivery is None:
+        """What the same poll got before, again; of a stream the next that did not arrive."""
+        while (lease_id := waiter.take_repeat()) is not None:
+            until_ms = now_ms + waiter.invisible_ms
+            delivery = self._receiver.repeat(lease_id, until_ms, now_ms)
+            if delivery is not None:
+                break
+        else:
             return None
         self._stats.delivered += len(delivery.units)
         self._rearm()
@@ -240,12 +240,12 @@ class Polls:
             return None
         delivery = self._repeat(interest, waiter, now_ms)
         if delivery is None:
-            wanted = waiter.params.messages_max
+            wanted = waiter.messages_max
             count_max = wanted if messages_max is None else min(wanted, messages_max)
             delivery = self._lease(interest, waiter, count_max, now_ms)
         if delivery is None:
             return None
-        attempt, held_answer = waiter.params.attempt, waiter.params.held_answer
+        attempt, held_answer = waiter.params.attempt, waiter.held_answer
         if held_answer is not None:
             overhead_bytes = waiter.params.overhead_bytes * len(delivery.units)
             held_answer.take(len(delivery.blobs) + overhead_bytes)
@@ -387,7 +387,32 @@ class Polls:
             self._starved[interest] = None
         if waiter.is_limited:
             self._wait_for_limits(interest, now_ms)
+        if delivery is not None and waiter.standing is not None:
+            self._note_more(interest, waiter, waiter.standing, now_ms)
         return delivery
+
+    def look(self, interest: Interest, waiter: Waiter, standing: Standing, now_ms: int) -> None:
+        """A receive stream begins, or can take more again: as a poll that begins, and waits.
+
+        Raises `SubscriptionMismatch`.
+        """
+        delivery = self.receive(interest, waiter, now_ms)
+        if delivery is not None and not waiter.answer(delivery):
+            return
+        standing.is_waiting = True
+        self.wait(interest, waiter, now_ms)
+        if delivery is not None:
+            self._note_more(interest, waiter, standing, now_ms)
+
+    def _note_more(
+        self, interest: Interest, waiter: Waiter, standing: Standing, now_ms: int
+    ) -> None:
+        """Behind an answer a stream is served again, in a turn of its own, if there may be more."""
+        waiter.is_unfinished = standing.has_repeats or self._receiver.has_undelivered(
+            *interest, now_ms
+        )
+        if waiter.is_unfinished:
+            self._scan_later(interest)
 
     def _on_room(self) -> None:
         if self._starved:

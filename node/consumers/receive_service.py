@@ -20,9 +20,11 @@ from node.consumers.ack_service import AckService
 from node.consumers.housekeeping import Housekeeping
 from node.consumers.loop_share import LoopShare
 from node.consumers.polls import Polls, Step
+from node.consumers.receive_streams import ReceiveStreams
 from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
+from node.contracts.receive_stream import Push
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.expiry_sweep import ExpirySweep
 from node.delivery.receiver import Delivery
@@ -32,6 +34,8 @@ from storage.views.unit import FEW_UNITS, copied, rows_of
 
 _COMES_BACK_MS: Final = 5_000
 """The lease of an answer that got lost lasts so long, for the same poll to be repeated."""
+_STREAM_LOOK_S: Final = 10.0
+"""So often an open stream is asked whether there still is what it reads."""
 SCAN_MS: Final = 500
 """A call that does not wait scans queues for so long, in slices; the first slice in any case."""
 
@@ -54,6 +58,9 @@ class ReceiveService:
         self.ack_service = AckService(serving, self.housekeeping.reads)
         self._sweep = ExpirySweep(shard.views, self._receiver, shard.bodies)
         self._polls = Polls(serving, self.housekeeping, self._take_turn_soon, budget, on_damage)
+        self._streams = ReceiveStreams(
+            self._polls, self._now_ms, self._may_act, self._guarded, self._to_port
+        )
         self._turn = asyncio.Lock()
         """Held by the call without a wait that goes on with its scan in this turn of the loop."""
         self._share = LoopShare(lambda: shard.log.end_offset)
@@ -74,15 +81,8 @@ class ReceiveService:
             NotMaster: the node may not serve, by now.
             Overloaded: there is no room for an answer; a call that waits, waits for room, too.
         """
-        subscription, group, requested, call_filter = subscribed
-        interest = Interest(group.group_id, subscription.topic_id)
-        future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
-        invisible_ms, wait_ms = params.invisible_ms or group.invisible_ms, params.wait_ms
-        waiter = Waiter(future, params, invisible_ms, requested)
-        if call_filter is not None:
-            waiter.call_filter = CallFilter(call_filter)
-        await self._make_ready(subscription, call_filter)
-        self._check()
+        interest, waiter = await self._prepare(subscribed, params)
+        future, wait_ms = waiter.future, params.wait_ms
         now_ms = self._now_ms()
         delivery = self._polls.begin(interest, waiter, now_ms)
         until_ms = now_ms + SCAN_MS
@@ -102,6 +102,61 @@ class ReceiveService:
             self._polls.wait(interest, waiter, now_ms)  # in the turn that found nothing
             delivery = await self._answer_to(interest, waiter, wait_ms)
         return None if delivery is None else self._to_port(delivery)
+
+    async def _prepare(
+        self, subscribed: Subscribed, params: broker.ReceiveParams
+    ) -> tuple[Interest, Waiter]:
+        """Who is to be served. Raises `NotMaster`: not by this node."""
+        subscription, group, requested, call_filter = subscribed
+        interest = Interest(group.group_id, subscription.topic_id)
+        future: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
+        waiter = Waiter(future, params, params.invisible_ms or group.invisible_ms, requested)
+        if call_filter is not None:
+            waiter.call_filter = CallFilter(call_filter)
+        await self._make_ready(subscription, call_filter)
+        self._check()
+        return interest, waiter
+
+    async def receive_stream(
+        self, subscribed: Subscribed, params: broker.ReceiveParams, push: Push
+    ) -> None:
+        """Push messages as they become visible, until the caller goes away: see `EnginePort`."""
+        if subscribed.call_filter is not None:
+            raise errors.InvalidArgument(
+                "on a topic of the cluster's own a stream takes no filter", field="filter"
+            )
+        interest, waiter = await self._prepare(subscribed, params)
+        if self._is_closing:
+            return
+        self._streams.open(interest, waiter, push)
+        try:
+            while not waiter.future.done() and self._is_there(interest):
+                await asyncio.wait([waiter.future], timeout=_STREAM_LOOK_S)
+            if waiter.future.done():
+                waiter.future.result()
+        finally:
+            waiter.future.cancel()
+            unsent = self._streams.end(interest, waiter)
+            if push.stream.is_cut:
+                self._give_back_unsent(unsent, comes_back=not push.stream.is_given_up)
+
+    def _is_there(self, interest: Interest) -> bool:
+        catalog = self._shard.views.catalog
+        return (
+            catalog.find_group_by_id(interest.group_id) is not None
+            and catalog.find_subscription(*interest) is not None
+        )
+
+    def _give_back_unsent(self, lease_ids: list[int], *, comes_back: bool) -> None:
+        """Nobody has seen what these leases hold: end them, soon where the client may come back."""
+        leases, until_ms = self._receiver.leases, self._now_ms()
+        until_ms += _COMES_BACK_MS if comes_back else 0
+        for lease_id in lease_ids:
+            lease = leases.get(lease_id)
+            if lease is not None:
+                leases.change(lease, lease.first, lease.end, min(lease.until_ms, until_ms))
+        if lease_ids:
+            self._rearm()
 
     async def _make_ready(
         self, subscription: Subscription, call_filter: FilterExpression | None
@@ -233,6 +288,7 @@ class ReceiveService:
         """Answer every long poll, with nothing or an error; lease nothing any more."""
         self._is_closing = self.housekeeping.is_closing = True
         self._polls.close(error)
+        self._streams.close(error)
 
     @property
     def waiting_count(self) -> int:

@@ -8,13 +8,15 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.types import GroupId, TopicId, TopicQueue
+from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import ReceiveParams
+from node.contracts.receive_stream import ReceiveStream
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 
@@ -116,11 +118,47 @@ class Interest(NamedTuple):
     topic_id: TopicId
 
 
-@dataclass(slots=True)
+class Standing(Protocol):
+    """A receive stream as its waiter needs it: it goes on waiting behind an answer."""
+
+    is_waiting: bool
+    """It is among those who wait."""
+
+    @property
+    def stream(self) -> ReceiveStream:
+        """Is told how many bytes its answers have."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are credits, and room."""
+        ...
+
+    @property
+    def credits_count(self) -> int:
+        """How many messages it may get."""
+        ...
+
+    def put(self, delivery: Delivery) -> None:
+        """An answer for it."""
+        ...
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether there are leases that it got before and that did not arrive."""
+        ...
+
+    def take_repeat(self) -> int | None:
+        """The next of them; None: there is no more."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
 class Waiter:
-    """One long poll."""
+    """One long poll, or a receive stream."""
 
     future: "asyncio.Future[Delivery | None]"
+    """Gets the answer; of a stream, its end."""
     params: ReceiveParams
     invisible_ms: int
     requested: FilterExpression | None = None
@@ -135,6 +173,44 @@ class Waiter:
     """It was not served, for there is no room for an answer."""
     is_limited: bool = False
     """It was not served, for its group may get nothing more now: see `GroupLimits`."""
+    standing: Standing | None = None
+    """Of a receive stream; None: a poll."""
+
+    @property
+    def messages_max(self) -> int:
+        """How many messages an answer may have, now."""
+        if self.standing is None:
+            return self.params.messages_max
+        return min(self.params.messages_max, self.standing.credits_count)
+
+    @property
+    def held_answer(self) -> HeldAnswer | ReceiveStream | None:
+        """What is told how many bytes its answer has."""
+        return self.params.held_answer if self.standing is None else self.standing.stream
+
+    def take_repeat(self) -> int | None:
+        """The lease that it got before, or the next of a stream's, once."""
+        if self.standing is not None:
+            return self.standing.take_repeat()
+        lease_id, self.repeats = self.repeats, None
+        return lease_id
+
+    def leave(self) -> bool:
+        """Whether it is to be served no more: it is over, or has no credits and waits no longer."""
+        if self.future.done():
+            return True
+        if self.standing is None or self.standing.is_ready:
+            return False
+        self.standing.is_waiting = False
+        return True
+
+    def answer(self, delivery: Delivery) -> bool:
+        """Give it what was leased for it; whether it waits on."""
+        if self.standing is None:
+            self.future.set_result(delivery)
+            return False
+        self.standing.put(delivery)
+        return not self.leave()
 
     @property
     def keeps_its_place(self) -> bool:
@@ -283,20 +359,13 @@ class Waiters:
         while count > 0 and waiting:
             waiter = waiting.popleft()
             count -= 1
-            if waiter.future.done():
+            if waiter.leave() or self._serve_one(interest, waiter, now_ms):
                 continue
-            try:
-                delivery = self._serve(interest, waiter, now_ms)
-            except (errors.SubscriptionMismatch, errors.MemberReplaced) as mismatch:
-                waiter.future.set_exception(mismatch)
-                continue
-            if delivery is not None:
-                waiter.future.set_result(delivery)
-            elif waiter.keeps_its_place:
+            if waiter.keeps_its_place:
                 waiting.appendleft(waiter)
                 count += 1
                 break
-            elif waiter.call_filter is None:
+            if waiter.call_filter is None:
                 waiting.extendleft((waiter, *reversed(served)))
                 served, count = [], 0  # the others have the same filter
             elif waiter.is_unfinished:
@@ -314,6 +383,17 @@ class Waiters:
             self._served[interest] = None
             if len(self._served) > SERVED_MAX:
                 self._forget(next(iter(self._served)))
+
+    def _serve_one(self, interest: Interest, waiter: Waiter, now_ms: int) -> bool:
+        """Whether a waiter has got what it waits for; a stream waits on, behind the others."""
+        try:
+            delivery = self._serve(interest, waiter, now_ms)
+        except (errors.SubscriptionMismatch, errors.MemberReplaced) as mismatch:
+            waiter.future.set_exception(mismatch)
+            return True
+        if delivery is not None and waiter.answer(delivery):
+            self._waiting[interest].append(waiter)
+        return delivery is not None
 
     def refuse(
         self, interest: Interest, find_error: Callable[[Waiter], HourwheelError | None]

@@ -39,6 +39,7 @@ from node.contracts.message_topics import TopicsPort
 from node.contracts.pending_page import ChangedPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import DedupedIds, DedupKeys, PublishedOne
+from node.contracts.receive_stream import Push
 from node.contracts.recurring import RecurringPort
 from node.contracts.rescheduling import ReschedulePort
 from node.contracts.transactions import TransactionPort
@@ -396,6 +397,15 @@ class EnginePort(
         Raises:
             InvalidFilter, SubscriptionMismatch, MemberReplaced: nothing is leased.
             Overloaded: the call does not wait, and too many bytes of answers are not read.
+        """
+        ...
+
+    async def receive_stream(self, params: ReceiveParams, push: Push) -> None:
+        """Push messages as they become visible. Returns when the stream ends: open it anew.
+
+        Raises:
+            InvalidFilter, SubscriptionMismatch, NotMaster: also when it becomes so.
+            InvalidArgument: a filter of its own, on one of the cluster's topics.
         """
         ...
 

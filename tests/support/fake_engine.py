@@ -65,6 +65,7 @@ from node.contracts.message_topics import May, MessageTopics
 from node.contracts.pending_page import ChangedPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import PublishedOne
+from node.contracts.receive_stream import Push, ReceiveStream
 from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
 from node.shard.apply import RESCHEDULED
@@ -121,6 +122,9 @@ class FakeEngine:
     leases: int = 0
     hidden_due_ms: set[int] = field(default_factory=set)
     arrival: asyncio.Event = field(default_factory=asyncio.Event)
+    streams: list[ReceiveStream] = field(default_factory=list)
+    """Receive streams that were opened."""
+    ends_streams: asyncio.Event = field(default_factory=asyncio.Event)
     prepared: FakeTransactions = field(default_factory=FakeTransactions)
     expected_gene: GeneSpec | None = None
 
@@ -252,6 +256,33 @@ class FakeEngine:
                 return None
             self.arrival.clear()
             await self.arrival.wait()
+        return self._lease(params)
+
+    async def receive_stream(self, params: ReceiveParams, push: Push) -> None:
+        """What is stored, answer by answer, as credits allow."""
+        await self._begin("receive_stream", params)
+        stream, more = push.stream, asyncio.Event()
+        self.streams.append(stream)
+        stream.look = more.set
+        while not self.ends_streams.is_set():
+            while self.delivered < len(self.stored) and stream.is_ready:
+                most = min(params.messages_max, stream.credits_count)
+                delivery = self._lease(replace(params, messages_max=most))
+                stream.take(len(delivery.blobs))
+                held = stream.put(delivery.lease_id, len(delivery.units))
+                push.send(delivery, held)
+            more.clear()
+            self.arrival.clear()
+            waits = [
+                asyncio.ensure_future(one.wait()) for one in (more, self.arrival, self.ends_streams)
+            ]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in waits:
+                    one.cancel()
+
+    def _lease(self, params: ReceiveParams) -> Delivery:
         first = self.delivered
         taken = self.stored[first : first + params.messages_max]
         self.delivered += len(taken)

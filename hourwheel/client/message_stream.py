@@ -95,6 +95,7 @@ class MessageStream:
         """
         self.stopped.clear()
         self._pace = pace
+        await self._poll.join()
         if not await self._channel.try_once(partial(self._use, before_wait), pace):
             self._again_at_ms = self._channel.clock.monotonic_ms() + AGAIN_MS
             self.stopped.set()

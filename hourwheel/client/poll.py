@@ -111,14 +111,18 @@ class Poll:
             pace: is told how it ended.
             is_urgent: False: it may wait some milliseconds, to go with others.
         """
-        if self._membership is not None:
-            await self._membership.join(self._topic)
+        await self.join()
         now_ms = self._channel.clock.monotonic_ms
         until_ms = now_ms() + wait_ms
         batch = await self._ask(count, wait_ms, pace, is_urgent=is_urgent)
         while batch is not None and not len(batch) and now_ms() < until_ms + SIFT_MS:
             batch = await self._ask(count, max(0.0, until_ms - now_ms()), pace)
         return batch or None
+
+    async def join(self) -> None:
+        """Become a member of the broadcast, if it is one. Raises as `Membership.join`."""
+        if self._membership is not None:
+            await self._membership.join(self._topic)
 
     async def _ask(
         self, count: int, wait_ms: float, pace: Pace, *, is_urgent: bool = True

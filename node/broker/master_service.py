@@ -300,18 +300,20 @@ class MasterService:
 
     async def receive(self, params: broker.ReceiveParams) -> broker.Delivery | None:
         """See EnginePort."""
-        subscribed = await self.catalog_service.subscribe(
-            params.group, params.topic, params.filter, member_token=params.member_token
-        )
+        subscribed = await self._subscribe(params)
         with self._host.failing_with_damage(), self.expiry.using(subscribed.group, self.now_ms):
             return await self.receive_service.receive(subscribed, params)
 
     async def receive_stream(self, params: broker.ReceiveParams, push: Push) -> None:
         """See EnginePort."""
-        subscribed = await self.catalog_service.subscribe(params.group, params.topic, params.filter)
-        group_id = subscribed.group.group_id
-        with self._host.failing_with_damage(), self.expiry.using(group_id, self.now_ms):
+        subscribed = await self._subscribe(params)
+        with self._host.failing_with_damage(), self.expiry.using(subscribed.group, self.now_ms):
             await self.receive_service.receive_stream(subscribed, params, push)
+
+    async def _subscribe(self, params: broker.ReceiveParams) -> Subscribed:
+        return await self.catalog_service.subscribe(
+            params.group, params.topic, params.filter, member_token=params.member_token
+        )
 
     async def resolve(
         self,

@@ -36,6 +36,7 @@ from node.contracts.broker import (
     Selection,
 )
 from node.contracts.ending import Attempt, Ending
+from node.contracts.receive_stream import Push, ReceiveStream
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
@@ -276,6 +277,22 @@ class SteppedEngine:
                 overhead_bytes=overhead_bytes,
             )
         )
+
+    async def receive_stream(
+        self,
+        stream: ReceiveStream,
+        send: Callable[[Delivery, HeldAnswer], None],
+        *,
+        group: str = "billing",
+        topic: str = "orders",
+        count: int = 32,
+        invisible_ms: int = 0,
+        wanted: str | None = None,
+    ) -> None:
+        """Have messages pushed. `wanted`: a filter by tags."""
+        expression = None if wanted is None else FilterExpression.tags(wanted)
+        params = ReceiveParams(group, topic, count, 1 << 20, 0, invisible_ms, expression)
+        await self.engine.receive_stream(params, Push(stream, send))
 
     async def resolve(
         self, delivery: Delivery, group: str, *, is_ack: bool, retry_delay_ms: int | None = None

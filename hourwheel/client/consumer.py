@@ -161,14 +161,11 @@ class AsyncConsumer:
         self._pollers: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
-        self._stream: MessageStream | None = None
+        self._stream = self._stream_of(has_own_filter=filter is not None and topic.startswith("%"))
         """None: of several topics, and with a filter of our own, polls are made."""
-        has_own_filter = filter is not None and topic.startswith("%")
-        if isinstance(self._poll_of, Poll) and self.is_ahead and not has_own_filter:
-            self._stream = MessageStream(
-                *(self._channel, self._poll_of, self.buffer, self._taken, self._on_stream)
-            )
-        self._has_streamer = False
+        self._unstreamed = asyncio.Event()
+        """Set while no poller sees to the stream."""
+        self._unstreamed.set()
         self.on_arrival: Callable[[], object] = bool
         """Called in the loop when messages have arrived, or there is something to raise."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -178,6 +175,12 @@ class AsyncConsumer:
         self._is_closed = False
         self._is_settled = False
         """Nothing to raise, all polls under way: what `_prepare` would find out anew each time."""
+
+    def _stream_of(self, *, has_own_filter: bool) -> MessageStream | None:
+        if not self.is_ahead or has_own_filter or not isinstance(self._poll_of, Poll):
+            return None
+        parts = self._channel, self._poll_of, self.buffer
+        return MessageStream(*parts, self._taken, self._on_stream)
 
     @property
     def is_settled(self) -> bool:
@@ -535,7 +538,7 @@ class AsyncConsumer:
     async def _stream_forever(self, stream: MessageStream) -> None:
         """Until the node has no stream for us; meanwhile the other pollers rest."""
         pace = self._channel.new_pace()
-        self._has_streamer = True
+        self._unstreamed.clear()
         try:
             while stream.is_due():
                 try:
@@ -546,16 +549,16 @@ class AsyncConsumer:
                     self._patience.on_success()
                 await asyncio.sleep(pace.wait_ms / 1_000)
         finally:
-            self._has_streamer = False
+            self._unstreamed.set()
 
     async def _poll_forever(self) -> None:
         pace, batch, stream = self._channel.new_pace(), None, self._stream
         while True:
             if stream is not None and stream.is_due():
-                if not self._has_streamer:
+                if self._unstreamed.is_set():
                     await self._stream_forever(stream)
                 else:
-                    await stream.stopped.wait()
+                    await self._unstreamed.wait()
                 continue
             # Where messages come one by one, other polls wait for the next ones meanwhile.
             is_urgent = batch is None or len(batch) > FEW_MESSAGES

@@ -73,8 +73,6 @@ class MessageStream:
         """Tells the node of the credits; takes whether that is urgent."""
         self._pace: Pace | None = None
         self._again_at_ms = 0.0
-        self.stopped = asyncio.Event()
-        """Set while polls are to be made instead."""
 
     def _begin_anew(self) -> None:
         self._stream_id, self._received_count = secrets.randbits(64) or 1, 0
@@ -93,12 +91,10 @@ class MessageStream:
         Raises:
             HourwheelError: why it has ended, or was not opened.
         """
-        self.stopped.clear()
         self._pace = pace
         await self._poll.join()
         if not await self._channel.try_once(partial(self._use, before_wait), pace):
             self._again_at_ms = self._channel.clock.monotonic_ms() + AGAIN_MS
-            self.stopped.set()
 
     async def _use(self, before_wait: Callable[[], None], connection: Connection) -> bool:
         session = await connection.find_stream_session()

@@ -14,9 +14,9 @@ from typing import Final, Self
 from hourwheel import errors, limits
 from hourwheel.client.ack_batcher import Acker, checked, finish, raise_if_bad, to_ranges
 from hourwheel.client.groups.membership import Broadcast, find_membership
+from hourwheel.client.groups.message_stream import MessageStream
 from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
-from hourwheel.client.message_stream import MessageStream
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
 from hourwheel.client.prefetch_buffer import Finishable, LeaseBuffer, Selection, select
 from hourwheel.filter_language.inputs import as_filter

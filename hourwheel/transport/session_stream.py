@@ -8,7 +8,7 @@ in the next frame: frames grow with the load, and a lone call goes at once. Retr
 go, are the caller's (`hourwheel.transport.channel`).
 
 A receive stream is a call with many answers. Its credits go with the next frame; what they are is
-its owner's business (`hourwheel.client.message_stream`).
+its owner's business (`hourwheel.client.groups.message_stream`).
 """
 
 import asyncio
@@ -103,9 +103,9 @@ class SessionStream:
         self._idle_id = -1
         """The last call when there was nothing to do the last time."""
         self._is_open = asyncio.Event()
-        self._greeting: asyncio.Future[bool] = self._loop.create_future()
+        self._hello: asyncio.Future[bool] = self._loop.create_future()
         """Whether the node offers receive streams."""
-        self._greeting.add_done_callback(_look_at)
+        self._hello.add_done_callback(_look_at)
         self.is_over = False
         """No more calls: it has ended, or will."""
         self._timer: asyncio.TimerHandle | None = None
@@ -165,7 +165,7 @@ class SessionStream:
 
     async def offers_streams(self) -> bool:
         """Whether the node takes receive streams. Raises as `ask`: it has not come to that."""
-        return await asyncio.shield(self._greeting)
+        return await asyncio.shield(self._hello)
 
     def open_stream(self, request: session_pb2.ReceiveStreamRequest, owner: StreamOwner) -> int:
         """Open a receive stream, of a node that offers it: its number.
@@ -308,7 +308,7 @@ class SessionStream:
                 frame = await self._stream.read()
                 if not self._is_open.is_set():
                     self._is_open.set()
-                    self._greeting.set_result(frame.offers_receive_streams)
+                    self._hello.set_result(frame.offers_receive_streams)
                 for answer in frame.answers:
                     self._tell(answer)
         except StreamBroken as broken:
@@ -350,8 +350,8 @@ class SessionStream:
         streams, self._streams = self._streams, {}
         for owner in streams.values():
             owner.on_end(reason)
-        if not self._greeting.done():
-            self._greeting.set_exception(reason)
+        if not self._hello.done():
+            self._hello.set_exception(reason)
 
     def _fail(self, failure: Failure) -> None:
         """The session is over: end all calls so. What was not sent, no node has seen."""
@@ -378,10 +378,10 @@ class SessionStream:
         self._tasks[1].cancel()
 
 
-def _look_at(greeting: "asyncio.Future[bool]") -> None:
+def _look_at(hello: "asyncio.Future[bool]") -> None:
     """Else asyncio logs that nobody did."""
-    if not greeting.cancelled():
-        greeting.exception()
+    if not hello.cancelled():
+        hello.exception()
 
 
 def failure_of(detail: broker_pb2.ErrorDetail) -> Failure:

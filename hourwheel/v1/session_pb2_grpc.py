@@ -48,9 +48,9 @@ class SessionServiceServicer(object):
 
     def Session(self, request_iterator, context):
         """Opens a session. The first frame of the node has no answers: send nothing before it comes, so
-        that you learn for sure whether the node opens one, and what it offers. Answers come in any order. A node never passes a
-        session on: where it is not the master, each call is answered with NOT_MASTER, and the caller
-        opens a session there.
+        that you learn for sure whether the node opens one, and what it offers. Answers come in any
+        order. A node never passes a session on: where it is not the master, each call is answered with
+        NOT_MASTER, and the caller opens a session there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,7 +45,7 @@ from node.api.admission import Admission
 from node.api.calls import CallContext
 from node.api.checks import check_group, check_readable_topic
 from node.api.group_settings import check_leaving, check_receiving, joining_of, member_of
-from node.api.receive_stream import StreamCall
+from node.api.session import StreamCall
 from node.contracts.answer_budget import (
     MESSAGE_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,
@@ -98,9 +98,7 @@ class Consumer:
             return ReceiveResponse(receive_ms=self._engine.now_ms())
         return _pack(delivery, self._receipt(delivery), request)
 
-    async def receive_stream(
-        self, request: ReceiveRequest, call: CallContext
-    ) -> ReceiveStreamEnd:
+    async def receive_stream(self, request: ReceiveRequest, call: CallContext) -> ReceiveStreamEnd:
         """Push due messages as they come, as far as there are credits; a shutdown ends it."""
         if not isinstance(call, StreamCall):
             errors.violated("a session opens receive streams, and nobody else")

@@ -13,7 +13,7 @@ those of all clients. A client that does not read its answers is not read from, 
 `limits.answer_wait_ms` its session is ended; so is one whose frames make no sense. A shutdown stops
 the reading, answers what was read, polls with nothing, then ends.
 
-A receive stream is a call with many answers (node/api/receive_stream.py): its task sleeps while it
+A receive stream is a call with many answers (`StreamCall`): its task sleeps while it
 is open, and answers are pushed from the engine's turns, as long as the writer keeps up.
 """
 
@@ -27,19 +27,20 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.v1.broker_pb2 import ErrorDetail
-from hourwheel.v1.consumer_pb2 import ReceiveRequest
+from hourwheel.v1.consumer_pb2 import ReceiveRequest, ReceiveResponse
 from hourwheel.v1.session_pb2 import (
     ReceiveStreamEnd,
+    ReceiveStreamRequest,
     SessionAnswer,
     SessionCall,
     SessionRequest,
     SessionResponse,
 )
 from node.api.calls import CallContext, Calls, Context, Refusal
-from node.api.receive_stream import StreamCall
 from node.config.model import LimitsSection
 from node.contracts import grpc_status
-from node.contracts.answer_budget import HeldAnswer
+from node.contracts.answer_budget import AnswerBudget, HeldAnswer
+from node.contracts.receive_stream import ReceiveStream
 
 METHOD: Final = "Session"
 FRAME_CALLS_MAX: Final = 1_024
@@ -129,6 +130,78 @@ class _Call:
         on_done, self._on_done = self._on_done, None
         if on_done is not None:
             on_done(self)
+
+
+class StreamCall:
+    """The context of one stream: see `CallContext`."""
+
+    size_bytes = 0
+    """It takes none while it is open."""
+    is_waiting = True
+    """It may take its time."""
+
+    def __init__(
+        self,
+        call_id: int,
+        request: ReceiveStreamRequest,
+        outlet: "_Session",
+        peer: Callable[[], str],
+    ) -> None:
+        """`request.receive` is the business of who serves it."""
+        self._call_id, self._outlet, self.peer = call_id, outlet, peer
+        self._opening = request.stream_id, request.received_count, request.credits
+        self._stream: ReceiveStream | None = None
+        self.is_ending = False
+        """It is answered as one that has come to its end, whatever ends it."""
+
+    def time_remaining(self) -> float | None:
+        """As long as it takes."""
+        return None
+
+    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+        """Each answer has what holds it: nothing is left to be told."""
+
+    def end(self) -> None:
+        """Likewise."""
+
+    def open(self, budget: AnswerBudget) -> ReceiveStream:
+        """As its client wants it. Raises `InvalidArgument`."""
+        stream_id, received_count, credits_count = self._opening
+        stream = ReceiveStream(stream_id, budget, lambda: self._outlet.has_room)
+        stream.begin(received_count, credits_count)
+        self._stream = stream
+        return stream
+
+    def push(self, answer: ReceiveResponse, held: HeldAnswer) -> None:
+        """One answer of many."""
+        raw = SessionAnswer(call_id=self._call_id, receive=answer).SerializeToString()
+        self._outlet.push(raw, held, self)
+
+    # -- of the session ---------------------------------------------------------------------------
+
+    def grant(self, received_count: int, credits_count: int) -> None:
+        """The client sets credits. Raises `InvalidArgument`: they make no sense."""
+        if self._stream is None:  # it is being opened
+            self._opening = self._opening[0], received_count, credits_count
+        else:
+            self._stream.grant(received_count, credits_count)
+
+    def look(self) -> None:
+        """There is room again."""
+        if self._stream is not None:
+            self._stream.look()
+
+    def note_sent(self) -> None:
+        """Its oldest answer is being written."""
+        if self._stream is not None:
+            self._stream.note_sent()
+
+    def cut(self, *, is_given_up: bool) -> None:
+        """Nothing more is sent of it. `is_given_up`: its client wants no more, and knows that."""
+        self.is_ending |= is_given_up
+        if self._stream is not None:
+            self._stream.is_cut = True
+            self._stream.is_given_up |= is_given_up
 
 
 class _Answer(NamedTuple):
@@ -352,14 +425,14 @@ class _Session:
 
     @property
     def has_room(self) -> bool:
-        """See `Outlet`."""
+        """Whether the client reads what it is sent, as far as is known."""
         if self._is_ended or self._unwritten_bytes >= UNWRITTEN_BYTES:
             self._stalled = True
             return False
         return True
 
     def push(self, raw: bytes, held: HeldAnswer, call: StreamCall) -> None:
-        """See `Outlet`."""
+        """Write an answer of a stream, in its turn."""
         if self._is_ended:
             held.end()
             return

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from hourwheel import errors
-from hourwheel.client import message_stream
 from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.groups import message_stream
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.transport.channel import Channel

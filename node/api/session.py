@@ -57,7 +57,8 @@ _SECONDS: Final = 0.001
 _PARTING_S: Final = 1.0
 _WAITING: Final = "receive"
 _STREAM: Final = "receive_stream"
-_HELLO: Final = SessionResponse(offers_receive_streams=True).SerializeToString()
+HELLO: Final = SessionResponse(offers_receive_streams=True).SerializeToString()
+"""The first frame of a session."""
 _ANSWERS: Final = SessionResponse.DESCRIPTOR.fields_by_name["answers"].number
 _ANSWERS_TAG: Final = bytes([_ANSWERS << 3 | 2])
 
@@ -89,7 +90,7 @@ class Sessions:
         else:
             # Only with the call ends what gRPC has of it, and a client may keep it open.
             context.add_done_callback(lambda _: admission.end_session())  # type: ignore[arg-type]
-            await context.write(_HELLO)  # the session is open
+            await context.write(HELLO)  # the session is open
             session = _Session(self._calls, self._attempts, self._allowed, context)
             found = await session.serve()
             if found is None:
@@ -158,7 +159,7 @@ class StreamCall:
         """As long as it takes."""
         return None
 
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+    def add_done_callback(self, callback: Callable[..., None]) -> None:
         """Each answer has what holds it: nothing is left to be told."""
 
     def end(self) -> None:

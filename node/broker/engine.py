@@ -399,7 +399,9 @@ class Engine(GroupCalls):
         master = self._master
         return await master.answer(master.receive(params))
 
-    async def receive_stream(self, params: broker.ReceiveParams, push: Push) -> None:
+    async def receive_stream(
+        self, params: broker.ReceiveParams, push: Push[broker.Delivery]
+    ) -> None:
         """See EnginePort."""
         if self.service is None:
             await self._membership.wait_for_takeover(params.wait_ms)

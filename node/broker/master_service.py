@@ -304,7 +304,9 @@ class MasterService:
         with self._host.failing_with_damage(), self.expiry.using(subscribed.group, self.now_ms):
             return await self.receive_service.receive(subscribed, params)
 
-    async def receive_stream(self, params: broker.ReceiveParams, push: Push) -> None:
+    async def receive_stream(
+        self, params: broker.ReceiveParams, push: Push[broker.Delivery]
+    ) -> None:
         """See EnginePort."""
         subscribed = await self._subscribe(params)
         with self._host.failing_with_damage(), self.expiry.using(subscribed.group, self.now_ms):

@@ -118,7 +118,7 @@ class ReceiveService:
         return interest, waiter
 
     async def receive_stream(
-        self, subscribed: Subscribed, params: broker.ReceiveParams, push: Push
+        self, subscribed: Subscribed, params: broker.ReceiveParams, push: Push[broker.Delivery]
     ) -> None:
         """Push messages as they become visible, until the caller goes away: see `EnginePort`."""
         if subscribed.call_filter is not None:

@@ -30,7 +30,10 @@ class OpenStream:
     """One of them: what its waiter needs of it."""
 
     def __init__(
-        self, push: Push, lost: Sequence[int], to_port: Callable[[Delivery], broker.Delivery]
+        self,
+        push: Push[broker.Delivery],
+        lost: Sequence[int],
+        to_port: Callable[[Delivery], broker.Delivery],
     ) -> None:
         """`lost`: leases that it got before, and whose answers have not arrived."""
         self.stream, self._send = push
@@ -95,7 +98,7 @@ class ReceiveStreams:
         self._kept: OrderedDict[_Key, tuple[int, list[Unconfirmed]]] = OrderedDict()
         """(When it ended, what had not arrived) of those that may be opened again."""
 
-    def open(self, interest: Interest, waiter: Waiter, push: Push) -> None:
+    def open(self, interest: Interest, waiter: Waiter, push: Push[broker.Delivery]) -> None:
         """A stream begins: push what there is. One of the same number that is still open ends."""
         stream, key = push.stream, (interest, push.stream.stream_id)
         known: list[Unconfirmed] = []

@@ -400,7 +400,7 @@ class EnginePort(
         """
         ...
 
-    async def receive_stream(self, params: ReceiveParams, push: Push) -> None:
+    async def receive_stream(self, params: ReceiveParams, push: "Push[Delivery]") -> None:
         """Push messages as they become visible. Returns when the stream ends: open it anew.
 
         Raises:

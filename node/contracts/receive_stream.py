@@ -9,7 +9,7 @@ behind those. So what is on its way counts once, and a client may take credits b
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from hourwheel import errors
 from hourwheel.limits import RECEIVE_MESSAGE_COUNT_MAX
@@ -18,6 +18,10 @@ from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 CREDITS_MAX: Final = RECEIVE_MESSAGE_COUNT_MAX
 UNCONFIRMED_MAX: Final = 256
 """Of so many answers is known, per stream, which lease they were: the last ones."""
+
+
+DeliveryT = TypeVar("DeliveryT")
+"""Leased messages, as who takes them has them."""
 
 
 class Unconfirmed(NamedTuple):
@@ -128,12 +132,12 @@ class ReceiveStream:
         return [one.lease_id for one in known if one.end_count > self.received_count]
 
 
-class Push(NamedTuple):
+class Push(NamedTuple, Generic[DeliveryT]):
     """A receive stream, and where its answers go."""
 
     stream: ReceiveStream
-    send: Callable[[Any, HeldAnswer], None]
-    """Takes a `Delivery`, and what holds its bytes."""
+    send: Callable[[DeliveryT, HeldAnswer], None]
+    """Takes one, and what holds its bytes."""
 
 
 def _check_credits(count: int) -> None:

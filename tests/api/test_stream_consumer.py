@@ -111,7 +111,7 @@ async def test_what_was_not_taken_is_given_back_when_the_consumer_is_closed() ->
 async def test_polls_are_made_when_the_node_offers_no_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("node.api.session._HELLO", b"")
+    monkeypatch.setattr("node.api.session.HELLO", b"")
     async with ApiWorld() as world, consumer_of(world.address) as consumer:
         store(world, b"a")
         assert await bodies(consumer, 1) == [b"a"]

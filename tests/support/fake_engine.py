@@ -258,7 +258,7 @@ class FakeEngine:
             await self.arrival.wait()
         return self._lease(params)
 
-    async def receive_stream(self, params: ReceiveParams, push: Push) -> None:
+    async def receive_stream(self, params: ReceiveParams, push: Push[Delivery]) -> None:
         """What is stored, answer by answer, as credits allow."""
         await self._begin("receive_stream", params)
         stream, more = push.stream, asyncio.Event()

@@ -4,7 +4,7 @@ Celery's workers fork: their pool when they start, and again whenever a child ha
 not survive that (docs/decisions/0024-clients-and-forks.md). So nothing of it is in these processes.
 They speak over a Unix socket with a bridge process, which is started when it is first needed and
 ends when nobody is connected any more; children share that of their parent. All waiting is done in
-the caller's threads, by `select` and locks, so that gevent and eventlet may patch it.
+the caller's threads, by `poll` and locks, so that gevent and eventlet may patch it.
 
     bridge = Bridge(Target("127.0.0.1:7400"))
     bridge.call("size", topic="orders", group="celery")
@@ -235,14 +235,26 @@ class Bridge:
 
     def _read_some(self, wait_s: float | None) -> list[Frame]:
         """What has come within this time, if a frame is complete. Raises OSError, Internal."""
-        ready, _, _ = select.select([self._socket], [], [], wait_s)
-        if not ready:
+        if not _is_readable(self._socket, wait_s):
             return []
         chunk = self._socket.recv(_CHUNK_BYTES)
         if not chunk:
             raise ConnectionResetError("it has closed the connection")
         self._received += chunk
         return cut_frames(self._received)
+
+
+def _is_readable(one: socket.socket, wait_s: float | None) -> bool:
+    """Whether there is something to read, or the end, within this time.
+
+    By `poll`, for `select` knows no descriptor above 1,023, and a program with as many connections
+    has them. eventlet takes `poll` away, and its own `select` knows all descriptors.
+    """
+    if not hasattr(select, "poll"):
+        return bool(select.select([one], [], [], wait_s)[0])
+    poll = select.poll()
+    poll.register(one, select.POLLIN)
+    return bool(poll.poll(None if wait_s is None else wait_s * 1_000))
 
 
 def _error_of(head: dict[str, Any]) -> errors.HourwheelError:

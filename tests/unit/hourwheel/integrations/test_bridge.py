@@ -1,3 +1,6 @@
+import fcntl
+import resource
+import select
 import signal
 import socket
 import threading
@@ -33,9 +36,23 @@ class Other:
 
 
 @contextmanager
-def opened() -> Iterator[tuple[Bridge, Other]]:
-    ours, its = socket.socketpair()
-    with ours, its:
+def moved(one: socket.socket, descriptor_min: int) -> Iterator[socket.socket]:
+    """The same connection by another descriptor, of at least this number."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], descriptor_min + 64), before[1]))
+    try:
+        with socket.socket(
+            fileno=fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, descriptor_min)
+        ) as found:
+            yield found
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def opened(descriptor_min: int = 0) -> Iterator[tuple[Bridge, Other]]:
+    first, its = socket.socketpair()
+    with first, its, moved(first, descriptor_min) as ours:
         other = Other(its)
         other.say({"n": 0})
         bridge = Bridge(Target("a:1"), ours)
@@ -125,3 +142,21 @@ def test_an_exception_of_a_signal_handler_leaves_reading_to_others() -> None:
         other.say({"n": 1}, {"n": 2})
         thread.join()
         assert answer[0].head["n"] == 2
+
+
+def test_a_program_with_thousands_of_descriptors_has_a_bridge() -> None:
+    """`select` knows none above 1,023."""
+    with opened(descriptor_min=1_024) as (bridge, other), ThreadPoolExecutor(1) as callers:
+        found = callers.submit(bridge.call, "size")
+        other.say({"n": other.read().head["n"], "ready": 7})
+        assert found.result().head["ready"] == 7
+
+
+def test_a_bridge_waits_by_select_where_a_library_has_taken_poll_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(select, "poll")
+    with opened() as (bridge, other):
+        assert bridge.find_pushed(0.01) is None
+        other.say({"tag": 7})
+        assert bridge.find_pushed(None) is not None

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.errors import required
+from hourwheel.gateway.listings import ListingTurns
 from hourwheel.transport.access import Access, Tls
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import GET_STATUS
@@ -36,6 +37,8 @@ CHECKS_A_SOURCE: Final = 2
 CHECK_MS: Final = 5_000.0
 REACH_MS: Final = 2_000.0
 REACHED_S: Final = 1.0
+REFUSED_S: Final = 1.0
+"""So long it holds that a node has access control on, and serves nobody without credentials."""
 _CREDENTIAL_CHARS_MAX: Final = 8_192
 
 
@@ -49,6 +52,7 @@ class KnownCaller:
     channel: Channel
     calls: int = field(default=0)
     """Under way."""
+    listings: ListingTurns = field(default_factory=ListingTurns)
     is_dropped: bool = field(default=False)
 
 
@@ -83,6 +87,7 @@ class Callers:
         self._probe: Channel | None = None
         self._reaching: asyncio.Task[bool] | None = None
         self._reached_until_s = 0.0
+        self._nobody_refused_until_s = 0.0
 
     @property
     def count(self) -> int:
@@ -157,6 +162,8 @@ class Callers:
             Overloaded: too many others are being looked at.
             HourwheelError: no node has answered.
         """
+        if not authorization and asyncio.get_running_loop().time() < self._nobody_refused_until_s:
+            raise errors.Unauthenticated("credentials are needed")
         key = hashlib.sha256(authorization.encode("utf-8", "surrogatepass")).hexdigest()
         while True:
             known = self._known.get(key)
@@ -208,10 +215,11 @@ class Callers:
             )
             try:
                 await channel.call(GET_STATUS, admin_pb2.GetStatusRequest(), timeout_ms=CHECK_MS)
-            except errors.PermissionDenied:
-                pass  # nobody may not even ask that: each call says so
-            except BaseException:
+            except BaseException as error:
                 await channel.close()
+                if isinstance(error, errors.PermissionDenied):  # only nobody may not ask that
+                    self._nobody_refused_until_s = asyncio.get_running_loop().time() + REFUSED_S
+                    raise errors.Unauthenticated("credentials are needed") from None
                 raise
         caller = KnownCaller(key, name, channel)
         self._known[key] = caller

@@ -4,6 +4,7 @@ Every function takes who calls, the names in the path, and the checked body. Wha
 refused by the nodes, with the caller's own rights.
 """
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +24,7 @@ from hourwheel.client.message import ReceivedMessage
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats import receipt as receipts
 from hourwheel.gateway import models
+from hourwheel.gateway.listings import MESSAGES_A_TURN, ListingTurns
 from hourwheel.gateway.problems import KeyReused
 from hourwheel.outcomes import DedupOutcome, IfPending
 from hourwheel.transport.channel import Channel
@@ -55,6 +57,11 @@ class Caller(Protocol):
     @property
     def channel(self) -> Channel:
         """To the nodes, with the caller's credentials."""
+        ...
+
+    @property
+    def listings(self) -> ListingTurns:
+        """The caller's listings take turns."""
         ...
 
 
@@ -397,17 +404,20 @@ async def describe_by_key(call: Call) -> Done:
     if not key:
         raise errors.InvalidArgument("give ?key=", field="key")
     count_max = _page(call.query.get("limit", "100"))
-    listed = AsyncAdmin(call.caller.channel).list_by_key(
-        call.names["topic"], key, page_size=count_max
-    )
     found: list[models.Description] = []
     is_complete = True
-    async for one in listed:
-        if len(found) == count_max:
-            is_complete = False
-            break
-        state = one.state.name.lower()
-        found.append(models.Description(id=str(one.message_id), state=state, due_ms=one.due_ms))
+    async with call.caller.listings.turn():
+        listed = AsyncAdmin(call.caller.channel).list_by_key(
+            call.names["topic"], key, page_size=count_max
+        )
+        async for one in listed:
+            if len(found) == count_max:
+                is_complete = False
+                break
+            state = one.state.name.lower()
+            found.append(models.Description(id=str(one.message_id), state=state, due_ms=one.due_ms))
+            if len(found) % MESSAGES_A_TURN == 0:
+                await asyncio.sleep(0)
     return Done(models.Described(messages=found, is_complete=is_complete))
 
 

@@ -1,60 +1,32 @@
 """The HTTP API with access control on: each call needs what its gRPC twins need."""
 
-import asyncio
 import ssl
-from base64 import b64encode
 from collections.abc import AsyncIterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hourwheel import errors
 from hourwheel.client.access import Limits
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.gateway.routes import ROUTES, Route
 from hourwheel.transport.access import Tls
 from node.access.permissions import RULES
-from node.access.user_secrets import hash_of
 from node.contracts.access import Operation
 from tests.support.certificates import Authority, tls_section
-from tests.support.eventually import before_the_next_look, until_told
+from tests.support.eventually import until_told
+from tests.support.http_access import administered, basic, values_of
 from tests.support.http_world import Answer, HttpWorld
-from tests.support.tokens import AUDIENCE, ISSUER, Signer
+from tests.support.tokens import Signer
 
 NAMES = [f"{kind}-{operation}" for kind in ("only", "not") for operation in Operation]
 SIGNER = Signer.new()
 
 
-@cache
-def users() -> str:
-    hashed = hash_of("secret")
-    return "".join(f"{name}:{hashed}\n" for name in ("root", "eve", *NAMES))
-
-
-def basic(name: str, secret: str = "secret") -> str:
-    return "Basic " + b64encode(f"{name}:{secret}".encode()).decode()
-
-
-def values_of(folder: Path) -> dict[str, Any]:
-    (folder / "users").write_text(users())
-    (folder / "keys.pem").write_bytes(SIGNER.public_pem)
-    return {
-        "access": {"is_on": True, "administrators": "root"},
-        "authentication": {
-            "users_file": str(folder / "users"),
-            "token_keys_file": str(folder / "keys.pem"),
-            "token_issuer": ISSUER,
-            "token_audience": AUDIENCE,
-        },
-        "disk": {"free_bytes_min": 0, "reserve_bytes": 0},
-    }
-
-
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[HttpWorld]:
-    async with HttpWorld(tmp_path, values_of(tmp_path), call_timeout_ms=3_000) as found:
+    async with HttpWorld(
+        tmp_path, values_of(tmp_path, SIGNER, *NAMES), call_timeout_ms=3_000
+    ) as found:
         yield found
 
 
@@ -66,19 +38,6 @@ async def call(world: HttpWorld, route: Route, **headers: str) -> Answer:
     if route.body is None:
         return await world.get(path, **headers)
     return await world.post(path, route.example, **headers)
-
-
-async def administered(world: HttpWorld, change: Any) -> None:
-    """Until the node is registered, and knows its grants."""
-    async with AsyncAdmin(world.node.address, user=("root", "secret")) as admin:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await change(admin)
-                except (errors.FailedPrecondition, errors.Unavailable):
-                    await before_the_next_look()
-                else:
-                    return
 
 
 async def grant_each(admin: AsyncAdmin) -> None:
@@ -163,7 +122,7 @@ async def test_a_certificate_stands_for_the_credentials_of_its_name(tmp_path: Pa
     authority = Authority(tmp_path)
     own = authority.issue("own", "127.0.0.1", "localhost")
     (tmp_path / "login").write_text("root:secret\n")
-    values = {**values_of(tmp_path), "tls": tls_section(own)}
+    values = {**values_of(tmp_path, SIGNER, *NAMES), "tls": tls_section(own)}
     settings = {
         "cert": str(own.certificate),
         "key": str(own.key),
@@ -188,7 +147,7 @@ async def test_the_gateways_own_certificate_is_nobodys_name(tmp_path: Path) -> N
     authority = Authority(tmp_path)
     own = authority.issue("own", "127.0.0.1", common_name="root")
     required = {"client_certificates": "required", "client_authority_file": str(authority.file)}
-    values = {**values_of(tmp_path), "tls": tls_section(own, **required)}
+    values = {**values_of(tmp_path, SIGNER, *NAMES), "tls": tls_section(own, **required)}
     nodes = Tls(ca=authority.file, cert=own.certificate, key=own.key)
     async with HttpWorld(tmp_path, values, tls=nodes) as world:
         answer = await world.post("/v1/topics/orders/messages", {"text": "x"})

@@ -46,14 +46,19 @@ def fetch(
     body: bytes | None,
     headers: Mapping[str, str],
     tls: ssl.SSLContext | None = None,
+    source: str = "127.0.0.1",
 ) -> Answer:
-    """One request on a connection of its own."""
+    """One request on a connection of its own, from this address of the machine."""
     parts = urlsplit(url)
     connection: HTTPConnection
     if parts.scheme == "https":
-        connection = HTTPSConnection(parts.hostname or "", parts.port, context=tls, timeout=60)
+        connection = HTTPSConnection(
+            parts.hostname or "", parts.port, context=tls, timeout=60, source_address=(source, 0)
+        )
     else:
-        connection = HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+        connection = HTTPConnection(
+            parts.hostname or "", parts.port, timeout=60, source_address=(source, 0)
+        )
     try:
         connection.request(method, path, body, dict(headers))
         found = connection.getresponse()
@@ -79,6 +84,8 @@ class HttpWorld:
         self.node = EmbeddedNode(folder / "data", values)
         self._settings, self._tls, self._caller_tls = settings, tls, caller_tls
         self.url = ""
+        self.source = "127.0.0.1"
+        """Address that requests come from."""
 
     async def __aenter__(self) -> Self:
         await self.node.__aenter__()
@@ -106,7 +113,9 @@ class HttpWorld:
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> Answer:
         named = {name.replace("_", "-"): text for name, text in headers.items()}
-        return await asyncio.to_thread(fetch, self.url, method, path, body, named, self._caller_tls)
+        return await asyncio.to_thread(
+            fetch, self.url, method, path, body, named, self._caller_tls, self.source
+        )
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self.ask("GET", path, None, **headers)

@@ -113,7 +113,7 @@ class Producer(BlockingChanges):
 
     def publish(self, topic: str, message: Message) -> MessageId:
         """See `AsyncProducer.publish`."""
-        return self._thread.run(self._twin.publish(topic, message))
+        return self._thread.wait_for(partial(self._twin.begin_publish, topic, message))
 
     def publish_soon(self, topic: str, message: Message) -> "concurrent.futures.Future[MessageId]":
         """See `AsyncProducer.publish_soon`; waits only while the buffer is full."""

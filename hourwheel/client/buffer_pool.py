@@ -16,10 +16,16 @@ class Room:
         self._used = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    def try_take(self, size: int) -> bool:
+        """As `take`, without waiting: whether there was room, and nobody before."""
+        if self._waiters or not self._fits(size):
+            return False
+        self._used += size
+        return True
+
     async def take(self, size: int) -> None:
         """Wait for `size` bytes; more than all there are count as all there are."""
-        if not self._waiters and self._fits(size):
-            self._used += size
+        if self.try_take(size):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((size, waiter))

@@ -16,9 +16,10 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 from hourwheel import errors
+from hourwheel.errors import required
 from hourwheel.transport.fork_guard import Home
 
 EXIT_S: Final = 3.0
@@ -40,7 +41,7 @@ class LoopThread:
         self._lock = threading.RLock()
         """Between "is it open?" and what follows from that. No caller waits with it; a signal
         handler or a destructor may come in between, so it is one that its thread may take again."""
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: _Loop | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -76,6 +77,19 @@ class LoopThread:
         except BaseException:
             coroutine.close()
             raise
+
+    def wait_for(self, start: "Callable[[], asyncio.Future[Result]]") -> Result:
+        """As `run`, of what needs no task: `start` is called in the loop, and gives a future.
+
+        Raises as `run`, and what `start` raises.
+        """
+        self.check()
+        self._check_thread()
+        begun = _Begun(start)
+        with self._lock:
+            self.check()
+            begun.hand_over(self._start())
+        return begun.wait()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run `callback` in the loop, without waiting. Raises as `check`."""
@@ -151,7 +165,7 @@ class LoopThread:
             end.exception()  # nobody is left to be told
         self.stop()
 
-    def _start(self) -> asyncio.AbstractEventLoop:
+    def _start(self) -> "_Loop":
         if self._loop is None:
             loop = _Loop()
             thread = threading.Thread(
@@ -189,6 +203,11 @@ class _Loop(asyncio.SelectorEventLoop):
     one, which would lose its own events by it: closing one client would stop another.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: set[asyncio.Future[Any]] = set()
+        """That another thread waits for."""
+
     def call_soon_threadsafe(
         self,
         callback: Callable[[*_Arguments], object],
@@ -204,6 +223,55 @@ class _Loop(asyncio.SelectorEventLoop):
             return asyncio.Handle(callback, args, self, context)
 
 
+class _Begun(Generic[Result]):
+    """A future of the loop, and the one thread that waits for it: with a lock, and nothing else."""
+
+    def __init__(self, start: "Callable[[], asyncio.Future[Result]]") -> None:
+        self._start = start
+        self._loop: _Loop | None = None
+        self._future: asyncio.Future[Result] | None = None
+        self._error: Exception | None = None
+        self._is_open = threading.Lock()
+        self._is_open.acquire()
+
+    def hand_over(self, loop: _Loop) -> None:
+        """Begin it, in the loop."""
+        self._loop = loop
+        loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        try:
+            self._future = future = self._start()
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            self._error = error
+            self._is_open.release()
+            return
+        required(self._loop, "no loop").begun.add(future)
+        future.add_done_callback(self._on_done)
+
+    def _on_done(self, future: "asyncio.Future[Result]") -> None:
+        required(self._loop, "no loop").begun.discard(future)
+        self._is_open.release()
+
+    def wait(self) -> Result:
+        """Its result. Raises what it raises; Cancelled: the client was closed meanwhile."""
+        try:
+            self._is_open.acquire()
+        except BaseException:
+            required(self._loop, "no loop").call_soon_threadsafe(self._cancel)
+            raise
+        if self._error is not None:
+            raise self._error
+        future = required(self._future, "nothing was begun")
+        if future.cancelled():
+            raise errors.Cancelled("the client was closed meanwhile")
+        return future.result()
+
+    def _cancel(self) -> None:
+        if self._future is not None:
+            self._future.cancel()
+
+
 def _wait(future: "concurrent.futures.Future[Result]") -> Result:
     try:
         return future.result()
@@ -214,25 +282,25 @@ def _wait(future: "concurrent.futures.Future[Result]") -> Result:
         raise
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve(loop: _Loop) -> None:
     """The thread: runs the loop until it is stopped; then nobody is left waiting in it.
 
     The loop is ended here and by nobody else: another thread may run a loop of its own.
     """
     try:
         loop.run_forever()
-        loop.run_until_complete(_wind_up())
+        loop.run_until_complete(_wind_up(loop))
     finally:
         loop.close()
 
 
-async def _wind_up() -> None:
-    await asyncio.sleep(0)  # what was handed over before the end becomes a task
+async def _wind_up(loop: _Loop) -> None:
+    await asyncio.sleep(0)  # what was handed over before the end has begun
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
+    for one in (*tasks, *loop.begun):
+        one.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
+    await loop.shutdown_asyncgens()
 
 
 def _end_all() -> None:

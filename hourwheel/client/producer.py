@@ -134,11 +134,19 @@ class AsyncProducer:
         """As `publish`, but waits only for room in the buffer: await the result for the id."""
         return await self._add_one(topic, message, Wanted.ID)
 
+    def begin_publish(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
+        """As `publish`, without a task but where the buffer is full. Raises as that does."""
+        begun = self._pump.try_add(topic, self._draft_one(message), Wanted.ID)
+        return asyncio.ensure_future(self.publish(topic, message)) if begun is None else begun
+
     async def _add_one(self, topic: str, message: Message, wanted: Wanted) -> "asyncio.Future[Any]":
+        return await self._pump.add(topic, self._draft_one(message), wanted)
+
+    def _draft_one(self, message: Message) -> Draft:
         draft = batch_builder.draft_one(message)
         if message.due_ms is not None:
             check_instant(message.due_ms, self._due_ms_min)
-        return await self._pump.add(topic, draft, wanted)
+        return draft
 
     async def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:
         """Publish n messages; returns their ids, in order, when all are durable.

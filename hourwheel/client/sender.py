@@ -179,11 +179,21 @@ class PublishPump:
             Cancelled: the producer is closed.
             Forked: it belongs to another process.
         """
+        added = self.try_add(topic, draft, wanted)
+        if added is not None:
+            return added
+        await self._room.take(draft.batch_bytes)
+        self._check_open()
+        return self._put(topic, draft, wanted)
+
+    def try_add(self, topic: str, draft: Draft, wanted: Wanted) -> "asyncio.Future[Any] | None":
+        """As `add`, without waiting; None: there is no room. Raises as that does."""
         if type(topic) is not str or not topic.isascii():
             _check_text(topic)
         self._check_open()
-        await self._room.take(draft.batch_bytes)
-        self._check_open()
+        return self._put(topic, draft, wanted) if self._room.try_take(draft.batch_bytes) else None
+
+    def _put(self, topic: str, draft: Draft, wanted: Wanted) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         now_ms = self._clock.monotonic_ms()

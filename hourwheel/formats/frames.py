@@ -21,6 +21,10 @@ HEAD_BYTES_MAX: Final = 1 << 20
 """Metadata are 32 KiB at most, and JSON makes at most six characters of one."""
 
 
+_write: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""`json.dumps` would make an encoder for each frame."""
+
+
 class Frame(NamedTuple):
     """One of them."""
 
@@ -30,7 +34,7 @@ class Frame(NamedTuple):
 
 def pack(frame: Frame) -> bytes:
     """Its bytes."""
-    head = json.dumps(frame.head, separators=(",", ":")).encode()
+    head = _write(frame.head).encode()
     return b"".join((_LENGTHS.pack(len(head), len(frame.body)), head, frame.body))
 
 
@@ -49,7 +53,7 @@ def unpack(raw: bytes, head_len: int) -> Frame:
         Internal: its head is no JSON object.
     """
     try:
-        head = json.loads(raw[:head_len])
+        head = json.loads(raw[:head_len].decode())
     except ValueError as error:
         raise Internal(f"the head of a frame is no JSON: {error}") from None
     if not isinstance(head, dict):

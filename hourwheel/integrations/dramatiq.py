@@ -15,7 +15,8 @@ dramatiq's command line forks before it connects, so that workers are clients th
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
@@ -134,7 +135,8 @@ class HourwheelBroker(Broker):
             priority=self._priority_of(message),
         )
         topic = self.topic_of(message.queue_name)
-        self._run(partial(self._producer.publish, topic, outgoing))
+        with _as_of_dramatiq():
+            self._thread.wait_for(partial(self._producer.begin_publish, topic, outgoing))
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -253,14 +255,16 @@ class _HourwheelConsumer(Consumer):
 
     def ack(self, message: MessageProxy) -> None:
         """It is done. Raises ConnectionClosed."""
-        assert isinstance(message, _Received)
+        if not isinstance(message, _Received):
+            return  # none of this consumer's: there is nothing that could be told of it
         received = message.received
         self._thread.call_soon(partial(self._queue.ack_soon, received))
         self._free()
 
     def nack(self, message: MessageProxy) -> None:
         """It is a dead letter. Raises ConnectionClosed."""
-        assert isinstance(message, _Received)
+        if not isinstance(message, _Received):
+            return
         error = getattr(message, "_exception", None)
         reason = "rejected" if error is None else f"{type(error).__name__}: {error}"
         received = message.received
@@ -292,7 +296,14 @@ class _HourwheelConsumer(Consumer):
 
 def _run(thread: LoopThread, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     """Raises ConnectionClosed where trying again may help, and what `call` raises."""
-    try:
+    with _as_of_dramatiq():
         return thread.run(call())
+
+
+@contextmanager
+def _as_of_dramatiq() -> Iterator[None]:
+    """Raises ConnectionClosed where trying again may help."""
+    try:
+        yield
     except (errors.Unavailable, errors.Timeout, errors.Cancelled) as error:
         raise ConnectionClosed(error) from error

@@ -95,7 +95,7 @@ class Channel(virtual.Channel):
 
     def _put(self, queue: str, message: dict[str, Any], **_: object) -> None:
         headers = message.get("headers") or {}
-        due_ms = due_ms_of(headers.get("eta"), _zone())
+        due_ms = due_ms_of(headers.get("eta"), _zone)
         self.bridge.call(
             "publish",
             _encode(message),
@@ -429,10 +429,10 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def due_ms_of(eta: object, zone: tzinfo = UTC) -> int | None:
+def due_ms_of(eta: object, zone: Callable[[], tzinfo] = lambda: UTC) -> int | None:
     """When a task is due by its header `eta`, in milliseconds since the Unix epoch; None: at once.
 
-    `zone` is that of an `eta` that has none.
+    `zone` gives that of an `eta` that has none.
 
     Raises:
         InvalidDueTime: it is no instant.
@@ -444,7 +444,7 @@ def due_ms_of(eta: object, zone: tzinfo = UTC) -> int | None:
     except ValueError:
         raise errors.InvalidDueTime(f"eta {eta!r} is no instant") from None
     if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=zone)
+        instant = instant.replace(tzinfo=zone())
     return -(-round(instant.timestamp() * 1_000_000) // 1_000)
 
 
@@ -483,8 +483,12 @@ def key_of(headers: dict[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
+_write: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
+"""`json.dumps` would make an encoder for each message."""
+
+
 def _encode(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, separators=(",", ":"), default=str).encode()
+    return _write(message).encode()
 
 
 def payload_of(frame: Frame) -> dict[str, Any]:

@@ -6,6 +6,7 @@ different queues have different topics.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from hourwheel import limits
@@ -13,8 +14,11 @@ from hourwheel.errors import InvalidTopic
 
 _OTHER: Final = re.compile(rb"[^A-Za-z0-9_.-]")
 _AFTER_HOST: Final = "||"
+_KNOWN_MAX: Final = 1_024
+"""Names are made once for many messages."""
 
 
+@lru_cache(_KNOWN_MAX)
 def topic_of(queue: str, virtual_host: str = "") -> str:
     """The topic of a queue, or the group that has its name.
 

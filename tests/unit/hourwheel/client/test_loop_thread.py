@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -204,3 +205,71 @@ def test_loop_when_grpc_has_something_for_it_after_its_end(thread: LoopThread) -
     thread.finish(nothing())
     assert loop.is_closed()
     loop.call_soon_threadsafe(gc.collect)  # an exception would end up in another client's loop
+
+
+def test_future_that_is_waited_for_without_a_task(thread: LoopThread) -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def soon() -> "asyncio.Future[int]":
+        loops.append(asyncio.get_running_loop())
+        found = loops[-1].create_future()
+        loops[-1].call_soon(found.set_result, 7)
+        return found
+
+    def failing() -> "asyncio.Future[int]":
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        found.set_exception(errors.Timeout("late"))
+        return found
+
+    def refused() -> "asyncio.Future[int]":
+        raise errors.InvalidTopic("no name")
+
+    assert thread.wait_for(soon) == 7
+    with pytest.raises(errors.Timeout):
+        thread.wait_for(failing)
+    with pytest.raises(errors.InvalidTopic):
+        thread.wait_for(refused)
+    thread.finish(nothing())
+    with pytest.raises(errors.Cancelled):
+        thread.wait_for(soon)
+
+
+def test_futures_under_way_when_it_ends(thread: LoopThread) -> None:
+    """They are no tasks: whoever waits for one is told all the same."""
+    begun = threading.Event()
+
+    def never() -> "asyncio.Future[int]":
+        begun.set()
+        return asyncio.get_running_loop().create_future()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(thread.wait_for, never)
+        begun.wait()
+        thread.finish(nothing())
+        with pytest.raises(errors.Cancelled):
+            waiting.result()
+
+
+def test_future_is_cancelled_when_its_waiter_is_interrupted(thread: LoopThread) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise Interrupted
+
+    cancelled = threading.Event()
+
+    def never() -> "asyncio.Future[int]":
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        found.add_done_callback(lambda one: cancelled.set() if one.cancelled() else None)
+        signal.raise_signal(signal.SIGALRM)
+        return found
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            thread.wait_for(never)
+    finally:
+        signal.signal(signal.SIGALRM, old)
+    assert cancelled.wait(60)
+    thread.finish(nothing())

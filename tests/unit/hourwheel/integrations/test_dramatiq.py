@@ -6,7 +6,7 @@ from typing import Any
 
 import dramatiq
 import pytest
-from dramatiq import Worker
+from dramatiq import MessageProxy, Worker
 from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
 
 from hourwheel import errors
@@ -173,6 +173,16 @@ async def test_message_that_is_not_due_is_taken_back(node: FakeNode) -> None:
         await asyncio.to_thread(broker.cancel, message)
     (request,) = node.calls["Cancel"]
     assert (request.topic, list(request.keys)) == ("default", [message.message_id])
+
+
+async def test_messages_of_others_are_left_alone(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker)
+        consumer = broker.consume("default")
+        for settle in (consumer.ack, consumer.nack):
+            await asyncio.to_thread(settle, MessageProxy(work.message(1)))
+        await asyncio.to_thread(consumer.close)
+    assert not node.calls["Nack"]
 
 
 async def test_join_ends_when_nothing_is_left_and_not_before(node: FakeNode) -> None:

@@ -337,7 +337,7 @@ async def test_consumer_is_told_when_it_may_not_receive(local: LocalBridge) -> N
     ],
 )
 def test_due_time_is_rounded_up(eta: object, due_ms: int | None) -> None:
-    assert due_ms_of(eta, ZoneInfo("Europe/Berlin")) == due_ms
+    assert due_ms_of(eta, lambda: ZoneInfo("Europe/Berlin")) == due_ms
 
 
 @pytest.mark.parametrize("eta", ["tomorrow", "", 17, "2099-13-01", b"x"])

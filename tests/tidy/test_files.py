@@ -28,7 +28,7 @@ PLACES: Final = (
     *("packaging/*.toml", "packaging/*.yaml", "packaging/*.py"),
     "packaging/site/conf.py",
     ".github/workflows/*.yml",
-    "tests/tidy/*.toml",
+    *("tests/tidy/*.toml", "tests/libraries/*.toml"),
     *("packaging/compose/*.toml", "packaging/compose/*.yml", "packaging/compose/*.sh"),
     *("packaging/systemd/*.service", "packaging/systemd/*.sysusers"),
     *("spark_jobs/log4j2.properties",),

@@ -1,4 +1,4 @@
-"""Measure Hourwheel: python -m tests.bench [NAME ...] [--quick] [--json PATH].
+"""Measure Hourwheel: python -m tests.bench [NAME ...] [--quick] [--tasks N] [--json PATH].
 
 Each benchmark starts nodes of its own as child processes, on data directories that are removed
 afterwards, and prints what it found beside what the project promises. A missed promise is told, not
@@ -35,6 +35,7 @@ from tests.bench import (
     idle,
     keys,
     lateness,
+    later_tasks,
     log_source,
     machine,
     many_topics,
@@ -72,6 +73,7 @@ BENCHMARKS: Final[dict[str, ModuleType]] = {
     "recurring": recurring,
     "workers": workers,
     "task_queues": task_queues,
+    "later_tasks": later_tasks,
     "ordered": ordered,
     "reschedule": reschedule,
     "races": races,
@@ -124,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         "names", nargs="*", metavar="NAME", help=f"which; all of {', '.join(BENCHMARKS)}"
     )
     parser.add_argument("--quick", action="store_true", help="smaller: a look, not a result")
+    parser.add_argument("--tasks", type=int, metavar="N", help="of later_tasks: how many")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results there, too")
     parser.add_argument(
         "--directory", type=Path, metavar="DIR", help="where the data directories go (12 GB free)"
@@ -146,7 +149,8 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(_facts_line(facts, size))
         outcomes = []
         for name in parsed.names or BENCHMARKS:
-            outcomes.append(run_one(name, size, Path(folder) / name))
+            options = {"count": parsed.tasks} if name == "later_tasks" and parsed.tasks else {}
+            outcomes.append(run_one(name, size, Path(folder) / name, **options))
             _print(console, outcomes[-1])
             if parsed.json is not None:
                 _write(parsed.json, facts, size, outcomes)
@@ -158,16 +162,16 @@ def _leave(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def run_one(name: str, size: Size, folder: Path) -> Outcome:
-    """Run one benchmark; what it raises is in the outcome."""
+def run_one(name: str, size: Size, folder: Path, **options: int) -> Outcome:
+    """Run one benchmark, with options of its own; what it raises is in the outcome."""
     module = BENCHMARKS[name]
-    run: Callable[[Size, Path], Coroutine[Any, Any, Report]] = module.run
+    run: Callable[..., Coroutine[Any, Any, Report]] = module.run
     outcome = Outcome(name, (module.__doc__ or "").strip(), machine.idle_percent(), 0.0, None)
     begun = time.perf_counter()
     folder.mkdir(parents=True)
     try:
         with tempfile.TemporaryDirectory(dir=folder) as inner:
-            outcome.report = asyncio.run(run(size, Path(inner)))
+            outcome.report = asyncio.run(run(size, Path(inner), **options))
     except Exception:  # noqa: BLE001 - one failed benchmark does not keep the others from running
         outcome.error = traceback.format_exc()
     outcome.seconds = time.perf_counter() - begun

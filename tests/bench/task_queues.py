@@ -125,9 +125,9 @@ async def _measure(report: Report, broker: _Broker, library: str, folder: Path, 
     )
     try:
         done = folder / "done"
-        await _until_size(done, 1)
+        await until_size(done, 1)
         first, first_s = _size_of(done), time.perf_counter()
-        await _until_size(done, count)
+        await until_size(done, count)
         handled = max(1, count - first) / max(1e-9, time.perf_counter() - first_s)
         report.add(f"{name}: handled", handled, "tasks/s", note="from the first one on")
         before = await _memory(broker, worker.pid)
@@ -143,7 +143,7 @@ async def _measure(report: Report, broker: _Broker, library: str, folder: Path, 
 
 async def _memory(broker: _Broker, worker_pid: int) -> dict[str, int]:
     """Bytes of a worker and of the broker."""
-    found = {"worker": _resident_bytes(worker_pid), "broker": _resident_bytes(broker.pid)}
+    found = {"worker": resident_bytes(worker_pid), "broker": resident_bytes(broker.pid)}
     if broker.read_used_bytes is not None:
         found["used_memory"] = await broker.read_used_bytes()
     return found
@@ -174,7 +174,7 @@ async def _send(folder: Path, environ: dict[str, str], count: int, delay_s: int)
     return float(said)
 
 
-async def _until_size(path: Path, count: int) -> None:
+async def until_size(path: Path, count: int) -> None:
     async with asyncio.timeout(_WAIT_S):
         while _size_of(path) < count:
             await before_the_next_look()
@@ -184,7 +184,7 @@ def _size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _resident_bytes(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """Of a process and all below it, what they share counted once (Pss)."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():

@@ -86,10 +86,14 @@ class LoopThread:
         self.check()
         self._check_thread()
         begun = _Begun(start)
-        with self._lock:
-            self.check()
-            begun.hand_over(self._start())
-        return begun.wait()
+        try:
+            with self._lock:
+                self.check()
+                begun.hand_over(self._start())
+            return begun.wait()
+        except BaseException:
+            begun.abandon()
+            raise
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Run `callback` in the loop, without waiting. Raises as `check`."""
@@ -231,6 +235,7 @@ class _Begun(Generic[Result]):
         self._loop: _Loop | None = None
         self._future: asyncio.Future[Result] | None = None
         self._error: Exception | None = None
+        self._is_known = False
         self._is_open = threading.Lock()
         self._is_open.acquire()
 
@@ -255,17 +260,19 @@ class _Begun(Generic[Result]):
 
     def wait(self) -> Result:
         """Its result. Raises what it raises; Cancelled: the client was closed meanwhile."""
-        try:
-            self._is_open.acquire()
-        except BaseException:
-            required(self._loop, "no loop").call_soon_threadsafe(self._cancel)
-            raise
+        self._is_open.acquire()
+        self._is_known = True
         if self._error is not None:
             raise self._error
         future = required(self._future, "nothing was begun")
         if future.cancelled():
             raise errors.Cancelled("the client was closed meanwhile")
         return future.result()
+
+    def abandon(self) -> None:
+        """Nobody waits any more: it is cancelled, unless it is known what came of it."""
+        if self._loop is not None and not self._is_known:
+            self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         if self._future is not None:

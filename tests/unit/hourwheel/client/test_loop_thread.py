@@ -269,7 +269,7 @@ def test_future_is_cancelled_when_its_waiter_is_interrupted(thread: LoopThread) 
     try:
         with pytest.raises(Interrupted):
             thread.wait_for(never)
+        assert cancelled.wait(60)
     finally:
         signal.signal(signal.SIGALRM, old)
-    assert cancelled.wait(60)
-    thread.finish(nothing())
+        thread.finish(nothing())

@@ -262,14 +262,14 @@ def test_future_is_cancelled_when_its_waiter_is_interrupted(thread: LoopThread) 
     def never() -> "asyncio.Future[int]":
         found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         found.add_done_callback(lambda one: cancelled.set() if one.cancelled() else None)
-        signal.raise_signal(signal.SIGALRM)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         return found
 
-    old = signal.signal(signal.SIGALRM, interrupt)
+    old = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with pytest.raises(Interrupted):
             thread.wait_for(never)
         assert cancelled.wait(60)
     finally:
-        signal.signal(signal.SIGALRM, old)
+        signal.signal(signal.SIGUSR1, old)
         thread.finish(nothing())

@@ -37,6 +37,7 @@ from node.catalog.group_reset import Resetter
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.positions import Skipper
 from node.catalog.service import CatalogService
+from node.catalog.subscriptions import Subscribed
 from node.consumers.dead_letter_desk import DeadLetterDesk
 from node.consumers.receive_service import ReceiveService
 from node.contracts import broker

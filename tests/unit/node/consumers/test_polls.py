@@ -155,8 +155,8 @@ def test_call_is_refused_that_comes_to_its_turn_when_the_node_may_not_act_any_mo
         stepped.call(stepped.publish(0))
         subscribe = stepped.service.catalog_service.subscribe
 
-        async def subscribe_and_lapse(*names: Any) -> Any:
-            subscribed = await subscribe(*names)
+        async def subscribe_and_lapse(*names: Any, **others: Any) -> Any:
+            subscribed = await subscribe(*names, **others)
             stepped.gate.is_lapsed = True
             return subscribed
 

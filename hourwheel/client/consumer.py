@@ -125,8 +125,9 @@ class AsyncConsumer:
         group = self._group = group if self._membership is None else self._membership.group
         self.is_ahead = prefetch_messages > 0
         """Whether messages are fetched before anybody asks for them."""
-        choice = self._choose(topic, topics, pattern)
+        choice = TopicChoice.of(topic, topics, pattern)
         if choice is not None:
+            self._check_choice(choice)
             polls = max(polls, min(TOPIC_POLLS, len(choice.names) or TOPIC_POLLS))
         self._topics = (topic,) if choice is None else choice.names
         self._polls = polls
@@ -170,18 +171,11 @@ class AsyncConsumer:
         self._is_settled = False
         """Nothing to raise, all polls under way: what `_prepare` would find out anew each time."""
 
-    def _choose(self, topic: str, topics: Sequence[str], pattern: str) -> TopicChoice | None:
-        """Of several topics; None: of one."""
-        if topic and not (topics or pattern):
-            return None
-        choice = TopicChoice(topics, pattern)
-        if topic:
-            raise errors.InvalidArgument("give a topic, a list of topics, or a pattern")
+    def _check_choice(self, choice: TopicChoice) -> None:
         if not self.is_ahead:
             raise errors.InvalidArgument("of several topics messages are fetched ahead")
-        if pattern and self._membership is not None:
+        if choice.pattern and self._membership is not None:
             raise errors.InvalidArgument("a broadcast is of topics, and not of a pattern")
-        return choice
 
     def _stream_of(self, *, has_own_filter: bool) -> MessageStream | None:
         if not self.is_ahead or has_own_filter or not isinstance(self._poll_of, Poll):

@@ -38,7 +38,6 @@ from node.catalog.listing import Listing
 from node.consumers.dead_letters import DeadLetterSearch
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
-from node.contracts.broker import Failure
 from node.contracts.control import CatalogControl
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
 from node.contracts.dead_letters import (
@@ -48,6 +47,7 @@ from node.contracts.dead_letters import (
     RedrivenPage,
 )
 from node.contracts.ending import Ending
+from node.contracts.failure import Failure
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.message_topics import May, MessageTopics

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from hourwheel import errors
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.shard.job_planner import Job, Maintenance, Work
 from node.telemetry.stats import EngineStats
 from timewheel.compaction import Pause

@@ -19,7 +19,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.types import NO_NODE
 from node.cluster.member import ClusterMember
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.telemetry import logs
 from replication.rules.follower import Stage
 

@@ -27,8 +27,8 @@ from node.cluster.peer_links import PeerLinks
 from node.cluster.replication_stream import FollowerStream, ReplicationServer
 from node.cluster.snapshot_receiver import SnapshotReceiver, Snapshots, log_received
 from node.cluster.snapshot_sender import SnapshotSender
-from node.contracts.broker import Failure
 from node.contracts.control import ControlPort
+from node.contracts.failure import Failure
 from node.repair.peers import Peers
 from node.replica.effects import (
     Assignment,

@@ -40,8 +40,8 @@ from node.cluster.peer_links import PeerLinks
 from node.cluster.snapshot_receiver import Snapshots
 from node.cluster.snapshot_sender import METHOD as FETCH_SNAPSHOT
 from node.contracts import grpc_status
-from node.contracts.broker import Failure
 from node.contracts.control import ControlPort
+from node.contracts.failure import Failure
 from node.repair.peer_reads import PeerReads
 from node.replica.replica import Replica
 from node.telemetry import logs

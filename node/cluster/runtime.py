@@ -39,7 +39,7 @@ from node.cluster.view import ClusterView, why_not_ready
 from node.config.checks import NodeAddresses, cluster_nodes
 from node.config.cluster import ClusterSection
 from node.config.model import NodeConfig
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.metrics.family import ClusterFacts
 from node.repair.file_repair import FileRepair
 from node.replica.effects import ReplicaIdentity

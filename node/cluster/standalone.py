@@ -29,7 +29,7 @@ from node.cluster.peer_trust import Trust
 from node.cluster.restored_control import begin_alone
 from node.cluster.standalone_control import StandaloneControl
 from node.config.model import NodeConfig
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import CONTROL_ALONE

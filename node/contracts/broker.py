@@ -5,16 +5,13 @@ Everything is called on the event loop's thread. A coroutine may be cancelled at
 caller went away): then nothing is leased, and what was appended may or may not become durable.
 """
 
-import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.receipt import Receipt
@@ -289,34 +286,6 @@ class CatalogUpdate:
     dispatch_tolerance_ms: int | None = None
     """Of a topic, and so is what follows."""
     retention_ms: int | None = None
-
-
-@dataclass(slots=True)
-class Failure:
-    """Takes the reason why the node cannot go on; the first one counts."""
-
-    found: asyncio.Future[errors.HourwheelError] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    can_be_mended: bool = False
-    """What was found is of the views, and a start builds these anew."""
-    mending: asyncio.Future[None] | None = None
-    """Done when the files say so: a job may have to end before."""
-
-    def report(self, error: errors.HourwheelError) -> None:
-        """Say that the process must stop because of `error`."""
-        if not self.found.done():
-            self.found.set_result(error)
-
-    @contextmanager
-    def catching(self) -> Iterator[None]:
-        """Whatever is raised inside is a reason to stop."""
-        try:
-            yield
-        except errors.HourwheelError as error:
-            self.report(error)
-        except Exception as error:  # noqa: BLE001 - a bug: the process must end, and say why
-            self.report(errors.Internal(repr(error)))
 
 
 class EnginePort(

@@ -45,7 +45,7 @@ from node.cluster.standalone import StandaloneRuntime
 from node.config.checks import is_loopback
 from node.config.model import NodeConfig
 from node.console.server import Console, reached_at
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.metrics import collector
 from node.metrics.family import ProcessFacts
 from node.metrics.http import (

@@ -21,7 +21,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.types import NO_GROUP, NO_TOPIC, GroupId, TopicId, TopicQueue, topic_of
 from node.catalog.serving import Propose
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
 from node.delivery.receiver import Corrupt, Receiver
 from node.delivery.resolve_rows import ack_rows, dead_rows

@@ -7,7 +7,7 @@ no replica has the bytes they are looked for again and again: somebody may put a
 import asyncio
 
 from hourwheel.errors import HourwheelError
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.repair.file_repair import FileRepair
 from node.telemetry import logs
 from node.telemetry.stats import EngineStats

@@ -13,7 +13,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.repair.view_scrub import BadMessages, ViewScrub
 from node.telemetry.stats import EngineStats
 from storage.files.disk import Disk

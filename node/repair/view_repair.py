@@ -10,7 +10,7 @@ others, alone, and the log is trimmed        said, again and again: nobody has t
 from collections.abc import Callable
 
 from hourwheel import errors
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.shard.checkpoint import MANIFEST
 from node.shard.shard import Shard
 from node.shard.view_check import EPOCHS, TAIL

@@ -1,7 +1,8 @@
 """The engine's port: who plays it, and how a failure is told."""
 
 from hourwheel import errors
-from node.contracts.broker import EnginePort, Failure
+from node.contracts.broker import EnginePort
+from node.contracts.failure import Failure
 from tests.support.fake_engine import FakeEngine
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hourwheel.internal.v1.replication_pb2 import FetchLogRequest, FetchMessagesRequest
 from hourwheel.types import NodeId
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.repair.damage_control import DamageControl, Pace
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import PeerReads

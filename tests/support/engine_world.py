@@ -32,7 +32,6 @@ from node.cluster.member import ClusterMember
 from node.cluster.standalone import elected
 from node.contracts.broker import (
     Delivery,
-    Failure,
     GroupInfo,
     IncomingMessages,
     PublishedBatchResult,
@@ -43,6 +42,7 @@ from node.contracts.broker import (
 )
 from node.contracts.control import CatalogControl
 from node.contracts.ending import ACKED, Ending
+from node.contracts.failure import Failure
 from node.contracts.publishing import PublishedOne
 from node.repair.damage_control import Pace
 from node.replica.mastership import Mastership

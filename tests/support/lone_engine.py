@@ -14,7 +14,7 @@ from node.cluster.data_plane import Dialer
 from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.cluster.peer_trust import Trust
 from node.cluster.standalone import EpochInMemory, serve
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.recovery import Opened
 from replication.rules.master import ReplicationConfig

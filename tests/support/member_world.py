@@ -34,7 +34,8 @@ from node.cluster.member import MemberPorts, build_member
 from node.cluster.peer_trust import Trust
 from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.model import NodeConfig
-from node.contracts.broker import Delivery, Failure, PublishedBatchResult, ReceiveParams
+from node.contracts.broker import Delivery, PublishedBatchResult, ReceiveParams
+from node.contracts.failure import Failure
 from node.replica.effects import ReplicaIdentity, Role
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace

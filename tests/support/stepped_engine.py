@@ -30,12 +30,12 @@ from node.cluster.standalone import elected
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broker import (
     Delivery,
-    Failure,
     PublishedBatchResult,
     ReceiveParams,
     Selection,
 )
 from node.contracts.ending import Attempt, Ending
+from node.contracts.failure import Failure
 from node.contracts.receive_stream import Push, ReceiveStream
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace

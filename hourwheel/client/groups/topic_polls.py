@@ -45,6 +45,16 @@ class TopicChoice:
         self.names = tuple(dict.fromkeys(topics))
         self.pattern = pattern
 
+    @classmethod
+    def of(cls, topic: str, topics: Sequence[str], pattern: str) -> "TopicChoice | None":
+        """What a consumer says of its topics; None: it has one. Raises InvalidArgument."""
+        if topic and not (topics or pattern):
+            return None
+        choice = cls(topics, pattern)
+        if topic:
+            raise errors.InvalidArgument("give a topic, a list of topics, or a pattern")
+        return choice
+
     def matches(self, name: str) -> bool:
         """Whether a name fits the pattern: in time that grows with the product of their lengths."""
         pattern, at, on, star, mark = self.pattern, 0, 0, -1, 0

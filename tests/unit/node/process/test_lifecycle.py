@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.process import lifecycle
 from node.process.loopback_config import config_for
 from tests.support.engine_world import within

@@ -12,7 +12,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from node.contracts.broker import Failure
+from node.contracts.failure import Failure
 from node.repair.scrubber import PASS_S_MIN, Scrubber, ScrubSinks, ScrubSource
 from node.repair.view_scrub import BadMessages
 from node.telemetry.stats import EngineStats

@@ -97,9 +97,7 @@ class AsyncConsumer:
             poll_bytes: about how many bytes one poll may bring; 0: as the node likes (1 MiB).
             ack_linger_ms: how long `ack_soon` may wait for others.
             unavailable_ms_max: how long nodes may be out of reach before `receive` says so.
-            tls: see `Channel`.
-            token: see `Channel`.
-            user: see `Channel`.
+            tls, token, user: see `Channel`.
 
         Raises:
             InvalidArgument: a number is out of range or no whole one.
@@ -124,11 +122,10 @@ class AsyncConsumer:
         self._membership = find_membership(self._channel, broadcast, group, wanted)
         group = self._group = group if self._membership is None else self._membership.group
         self.is_ahead = prefetch_messages > 0
-        """Whether messages are fetched before anybody asks for them."""
+        """Whether messages are fetched before they are asked for."""
         choice = TopicChoice.of(topic, topics, pattern)
         if choice is not None:
-            self._check_choice(choice)
-            polls = max(polls, min(TOPIC_POLLS, len(choice.names) or TOPIC_POLLS))
+            polls = self._polls_of(choice, polls)
         self._topics = (topic,) if choice is None else choice.names
         self._polls = polls
         self._patience = Patience(unavailable_ms_max)
@@ -171,11 +168,12 @@ class AsyncConsumer:
         self._is_settled = False
         """Nothing to raise, all polls under way: what `_prepare` would find out anew each time."""
 
-    def _check_choice(self, choice: TopicChoice) -> None:
+    def _polls_of(self, choice: TopicChoice, polls: int) -> int:
         if not self.is_ahead:
             raise errors.InvalidArgument("of several topics messages are fetched ahead")
         if choice.pattern and self._membership is not None:
             raise errors.InvalidArgument("a broadcast is of topics, and not of a pattern")
+        return max(polls, min(TOPIC_POLLS, len(choice.names) or TOPIC_POLLS))
 
     def _stream_of(self, *, has_own_filter: bool) -> MessageStream | None:
         if not self.is_ahead or has_own_filter or not isinstance(self._poll_of, Poll):

@@ -85,9 +85,8 @@ class AsyncConsumer:
             pattern: all topics whose names fit, * for any text, ? for a character; looked up every
                 30 s. Beyond 64 topics polls go round, and an idle topic waits for its turn.
             filter: which messages the group wants: tags (`"paid && !test"`), or `Sql("...")`. All
-                consumers of the group say the same, or nothing. None: as the group's subscription
-                says; everything where there is none yet. On a topic of dead letters it selects for
-                this consumer only.
+                consumers of the group say the same, or nothing (None): as its subscription says, or
+                everything. On a topic of dead letters it selects for this consumer only.
             invisible_ms: how long messages are leased; 0: as the group is set up.
             prefetch_messages: how many messages to hold ahead; 0: none, each `receive` is one poll.
             broadcast: this consumer gets every message, beside all others of `group` that do. True,
@@ -97,12 +96,13 @@ class AsyncConsumer:
             poll_bytes: about how many bytes one poll may bring; 0: as the node likes (1 MiB).
             ack_linger_ms: how long `ack_soon` may wait for others.
             unavailable_ms_max: how long nodes may be out of reach before `receive` says so.
-            tls, token, user: see `Channel`.
+            tls: see `Channel`.
+            token: see `Channel`.
+            user: see `Channel`.
 
         Raises:
             InvalidArgument: a number is out of range or no whole one.
-            InvalidFilter: a filter that is to be checked here cannot be understood. One that only
-                the node looks at is refused by the first `receive`.
+            InvalidFilter: one to be checked here; the first `receive` refuses others.
             FailedPrecondition: it is to be checked here, and `hourwheel[filters]` is not installed.
         """
         check_count(prefetch_messages, "prefetch_messages")

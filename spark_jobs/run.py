@@ -77,7 +77,7 @@ def _describe_error(error: Exception) -> tuple[str, str] | None:
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").split(".")[0] not in _PARTS:
             return None
-        what = f"this command needs {error.name}: `make venv` installs it (the extra `spark`)"
+        what = f"this command needs {error.name}: pip install 'hourwheel[spark]'"
         return "NOT_INSTALLED", what
     if isinstance(error, OSError):
         return "IO", str(error)

@@ -184,9 +184,10 @@ class CheckDesk:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(group, set()).add(future)
         try:
-            await asyncio.wait_for(future, left_s)
-        except TimeoutError:
-            pass
+            # Not `asyncio.wait_for`: Python 3.11's loses a cancellation that meets the result.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await future
         finally:
             others = self._waiting[group]
             others.discard(future)

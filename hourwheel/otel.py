@@ -24,7 +24,7 @@ docs/decisions/0034-tracing-goes-through-properties.md.
 import asyncio
 import copy
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -81,19 +81,36 @@ class TracedAsyncProducer(AsyncProducer):
 
     async def publish_soon(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
         """See `AsyncProducer.publish_soon`; the span ends when the message is durable."""
+        with self._span_until_published(topic, message) as (traced, follow):
+            return follow(await super().publish_soon(topic, traced))
+
+    def begin_publish(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
+        """See `AsyncProducer.begin_publish`; as `publish_soon`."""
+        with self._span_until_published(topic, message) as (traced, follow):
+            return follow(super().begin_publish(topic, traced))
+
+    @contextmanager
+    def _span_until_published(
+        self, topic: str, message: Message
+    ) -> (
+        "Iterator[tuple[Message, Callable[[asyncio.Future[MessageId]], asyncio.Future[MessageId]]]]"
+    ):
+        """(the message with the context of a span, what ends the span as its future is done)."""
         span = self._tracer.start_span(
             f"publish {topic}",
             kind=trace.SpanKind.PRODUCER,
             attributes=_publish_attributes(topic) | _facts_of(message),
         )
+
+        def follow(future: "asyncio.Future[MessageId]") -> "asyncio.Future[MessageId]":
+            future.add_done_callback(partial(_end_published, span))
+            return future
+
         try:
-            carrier = _carrier_of(span)
-            future = await super().publish_soon(topic, self._with_context(message, carrier))
+            yield self._with_context(message, _carrier_of(span)), follow
         except BaseException as error:
             _end_failed(span, error)
             raise
-        future.add_done_callback(partial(_end_published, span))
-        return future
 
     async def publish_many(self, topic: str, messages: Sequence[Message]) -> PublishedIds:
         """See `AsyncProducer.publish_many`; one span, whose context all messages carry."""

@@ -137,7 +137,11 @@ class AsyncProducer:
     def begin_publish(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
         """As `publish`, without a task but where the buffer is full. Raises as that does."""
         begun = self._pump.try_add(topic, self._draft_one(message), Wanted.ID)
-        return asyncio.ensure_future(self.publish(topic, message)) if begun is None else begun
+        return asyncio.ensure_future(self._publish_one(topic, message)) if begun is None else begun
+
+    async def _publish_one(self, topic: str, message: Message) -> MessageId:
+        message_id: MessageId = await (await self._add_one(topic, message, Wanted.ID))
+        return message_id
 
     async def _add_one(self, topic: str, message: Message, wanted: Wanted) -> "asyncio.Future[Any]":
         return await self._pump.add(topic, self._draft_one(message), wanted)

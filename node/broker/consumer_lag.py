@@ -91,14 +91,22 @@ class _Counter:
     def add(self, lags: list[tuple[str, GroupLagInfo]]) -> None:
         found = [LagSeries(group, *_fields(lag)) for group, lag in lags]
         self._count_all(found)
-        members = [one for one in found if is_member_group(one.group)]
-        for one in members:
-            name = membership_of(one.group).group, one.topic
-            self._broadcasts[name] = _together(self._broadcasts.get(name), one, name[0])
-        self._count += len(found) - len(members)
-        self._most += [one for one in found if not is_member_group(one.group)]
+        if any(map(is_member_group, [one.group for one in found])):
+            found = self._without_members(found)
+        self._count += len(found)
+        self._most += found
         if len(self._most) > 2 * self._series_max:
             self._cut()
+
+    def _without_members(self, found: list[LagSeries]) -> list[LagSeries]:
+        others = []
+        for one in found:
+            if is_member_group(one.group):
+                name = membership_of(one.group).group, one.topic
+                self._broadcasts[name] = _together(self._broadcasts.get(name), one, name[0])
+            else:
+                others.append(one)
+        return others
 
     def _count_all(self, found: list[LagSeries]) -> None:
         self._unresolved += sum(one.unresolved_count for one in found)

@@ -29,6 +29,7 @@ from tests.support.callers import identify
 from tests.support.console_client import ConsoleClient
 from tests.support.embedded_node import EmbeddedNode
 from tests.support.http_world import HttpWorld
+from tests.support.tokens import Signer
 from tests.unit.node.access.test_permissions import METHODS
 
 THERE: Final = "exist"
@@ -187,7 +188,9 @@ async def published_id(address: str, secret: str) -> str:
 
 
 async def test_route_of_the_gateway_says_nothing_to_whom_it_refuses(tmp_path: Path) -> None:
-    async with HttpWorld(tmp_path, values_of(tmp_path), call_timeout_ms=3_000) as world:
+    async with HttpWorld(
+        tmp_path, values_of(tmp_path, Signer.new()), call_timeout_ms=3_000
+    ) as world:
         await administered(world, grant_each)
         async with AsyncAdmin(world.node.address, user=("root", "secret")) as admin:
             await admin.put_group(THERE)

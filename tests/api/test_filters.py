@@ -95,7 +95,7 @@ async def test_receive_fails_at_once_when_the_filter_is_refused(
     failure: errors.HourwheelError,
 ) -> None:
     async with ApiWorld() as world:
-        world.engine.errors["receive"] = failure
+        world.engine.errors |= {"receive": failure, "receive_stream": failure}
         refusal = await refused(world.consumer.Receive(asking(filter=Wire(text="a || "))))
         assert (refusal.reason, refusal.params) == (failure.reason, failure.params)
         async with (

@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
+from hourwheel.formats.member_group import member_group_name
 from hourwheel.formats.record_batch import build_publish
 from hourwheel.v1 import (
     admin_pb2,
@@ -178,6 +179,19 @@ async def list_topics(world: World) -> None:
     assert len(whole.topics) > Size().topics
     page = admin_pb2.ListTopicsRequest(page_size=1_000, include_internal=True)
     assert len((await world.api.admin.ListTopics(page)).topics) == 1_000
+
+
+async def join_broadcast(world: World) -> None:
+    """Refused: here the log alone owns groups, and members are the control state's."""
+    request = consumer_pb2.JoinBroadcastRequest(group="prices", topic="orders", token=1)
+    refusal = await refused(world.api.consumer.JoinBroadcast(request))
+    assert refusal.reason == errors.FeatureLevelTooLow.reason
+
+
+async def leave_broadcast(world: World) -> None:
+    group = member_group_name("prices", "host-7")
+    request = consumer_pb2.LeaveBroadcastRequest(group=group, token=1)
+    await world.api.consumer.LeaveBroadcast(request)
 
 
 async def put_group(world: World) -> None:
@@ -346,6 +360,8 @@ CASES: Final[dict[str, Callable[[World], Awaitable[None]]]] = {
     "Ack": ack,
     "Nack": nack,
     "ChangeInvisible": change_invisible,
+    "JoinBroadcast": join_broadcast,
+    "LeaveBroadcast": leave_broadcast,
     "Cancel": cancel,
     "Reschedule": reschedule,
     "DescribeMessage": describe_message,

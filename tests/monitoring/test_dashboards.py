@@ -128,5 +128,6 @@ def test_each_metric_is_on_a_dashboard_or_in_an_alert() -> None:
         *("hourwheel_control_stall_seconds_max", "hourwheel_loop_stall_seconds"),
         *("hourwheel_session_frames_total", "hourwheel_members_generation"),
         "hourwheel_log_retention_seconds",
+        "hourwheel_broadcast_members_expired_total",
     }
     assert DOCUMENTED - asked == unseen

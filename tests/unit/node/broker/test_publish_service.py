@@ -13,7 +13,8 @@ from hourwheel.formats.record_batch import Kind, RecordBatch
 from hourwheel.formats.tag_gene import GeneKind, GeneSpec
 from node.broker.disk_guard import DiskGuard
 from node.broker.settings import EngineConfig
-from node.contracts.broker import Failure, NewTopic
+from node.contracts.broker import NewTopic
+from node.contracts.failure import Failure
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from storage.files.disk import RealDisk

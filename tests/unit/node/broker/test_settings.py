@@ -41,6 +41,7 @@ OTHER = {
         "producer_idle_ms": 600_002,
         "group_idle_ms": 60_003,
         "topic_idle_ms": 60_004,
+        "broadcast_members": 14,
     },
 }
 

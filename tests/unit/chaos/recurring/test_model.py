@@ -45,3 +45,9 @@ def test_what_was_deleted_has_no_occurrences_and_may_be_made_again() -> None:
     assert not model.take(64, 0, 5, 1)
     assert made(model, 192)
     assert model.take(192, 0, 5, 1)
+
+
+def test_nothing_is_changed_when_there_is_nothing_of_the_name() -> None:
+    model = RecurrenceModel()
+    assert not model.change(RecurrenceChange(pause_name="daily"), 7, 0, set())
+    assert not model.recurrences

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from hourwheel import errors
+from hourwheel import AsyncConsumer, errors
 from hourwheel.client.groups.membership import Broadcast, Membership, as_broadcast, find_membership
 from hourwheel.formats.member_group import member_group_name
 from hourwheel.limits import MEMBER_IDLE_MS_MAX, MEMBER_IDLE_MS_MIN
@@ -101,3 +101,34 @@ async def test_member_leaves_when_it_has_no_name_to_come_back_by() -> None:
     count = len(node.asked)
     await named.leave()
     assert len(node.asked) == count
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"pattern": "prices-*", "broadcast": True},
+        {"topics": ["a", "b"], "prefetch_messages": 0},
+        {"topic": "a", "topics": ["b"]},
+        {"topic": "a", "broadcast": "host-7"},
+    ],
+)
+async def test_consumer_is_refused_when_its_topics_make_no_sense(wanted: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        AsyncConsumer(group="prices", **wanted)
+
+
+async def test_open_does_nothing_for_a_consumer_that_shares() -> None:
+    consumer = AsyncConsumer(group="prices", topic="a")
+    await consumer.open()
+    assert not consumer.is_member
+    await consumer.close()
+
+
+async def test_open_joins_each_topic_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, channel = Node(), Channel()
+    node.failures.append(errors.UnknownTopic("there is none"))
+    monkeypatch.setattr(channel, "call", node.call)
+    consumer = AsyncConsumer(channel, group="prices", topics=["a", "b"], broadcast=True)
+    assert consumer.is_member
+    await consumer.open()
+    assert [one.topic for one in node.asked] == ["a", "b"]

@@ -298,7 +298,7 @@ async def test_message_that_is_too_large_is_refused_and_the_connection_goes_on(
     assert len(local.node.messages) == 1
 
 
-async def test_node_that_knows_nobody_refuses(local: LocalBridge) -> None:
+async def test_node_that_knows_who_it_is_and_says_no_is_there(local: LocalBridge) -> None:
     local.node.fail_next("GetStatus", *[errors.PermissionDenied("no")] * 2)
 
     def work() -> None:
@@ -306,6 +306,9 @@ async def test_node_that_knows_nobody_refuses(local: LocalBridge) -> None:
             connection.ensure_connection(max_retries=1)
 
     await asyncio.to_thread(work)
+
+
+async def test_node_that_knows_nobody_refuses(local: LocalBridge) -> None:
     local.node.fail_next("GetStatus", *[errors.Unauthenticated("who?")] * 9)
 
     def refused() -> None:

@@ -51,3 +51,12 @@ def test_nothing_is_changed_when_there_is_nothing_of_the_name() -> None:
     model = RecurrenceModel()
     assert not model.change(RecurrenceChange(pause_name="daily"), 7, 0, set())
     assert not model.recurrences
+
+
+def test_what_was_resumed_has_no_occurrences_of_before() -> None:
+    model = RecurrenceModel()
+    assert made(model, 64)
+    assert model.change(RecurrenceChange(expected_version=64, pause_name=NAME), 128, 2_000, set())
+    assert model.change(RecurrenceChange(expected_version=128, resume_name=NAME), 192, 3_000, set())
+    resumed = model.recurrences[NAME]
+    assert (resumed.after_ms, resumed.is_paused, resumed.version) == (3_000, False, 192)

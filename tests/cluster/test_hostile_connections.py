@@ -195,8 +195,6 @@ def answers(world: World, credentials: Iterable[str]) -> Counter[grpc.StatusCode
 def guess_secrets(world: World) -> None:
     """Each guess is dear to check: few are, all others are turned away."""
     found = answers(world, (login_of(f"guess {number}") for number in range(GUESSES)))
-    # One was CANCELLED on a busy machine, once; what cancelled it is not known.
-    found.pop(grpc.StatusCode.CANCELLED, None)
     assert found.keys() <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert found[grpc.StatusCode.RESOURCE_EXHAUSTED] > GUESSES // 2
 

@@ -46,15 +46,17 @@ $(VENV)/bin/python:
 
 # What a node needs is a part of what development needs, in the same versions; `make demo` needs
 # only that. The tree itself is installed as editable, for the `hourwheel` command.
+# Locks are complete: what a package asks for besides is never looked up, since pip would ask for
+# the newest release of `coverage[toml]`, say, and refuse it for want of a hash.
 $(VENV)/node.stamp: requirements/node.txt | $(VENV)/bin/python
 	@echo "installing what a node needs into $(VENV)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/node.txt
 	@touch $@
 
 $(VENV)/dev.stamp: requirements/dev.txt pyproject.toml $(VENV)/node.stamp
 	@echo "installing what the tests need into $(VENV)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/dev.txt
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
 		--no-build-isolation -e .
@@ -98,7 +100,7 @@ test-ops: $(VENV)/dev.stamp  ## dashboards and alerts beside a real Prometheus (
 	@$(MAKE) --no-print-directory test-console
 
 $(VENV)/browser.stamp: requirements/browser.txt $(VENV)/dev.stamp
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/browser.txt
 	@touch $@
 
@@ -153,9 +155,9 @@ bench-peers: $(PEERS_BIN)/.stamp  ## measure beside Redis, PostgreSQL, RocksDB a
 
 $(PEERS_BIN)/.stamp: requirements/node.txt requirements/peers.txt
 	@$(PYTHON) -m venv build/peers-venv
-	@$(PEERS_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(PEERS_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/node.txt
-	@$(PEERS_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(PEERS_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/peers.txt
 	@touch $@
 
@@ -179,7 +181,7 @@ upgrade: $(VENV)/dev.stamp  ## a rolling restart from FROM=revision to this tree
 # Who installs a node builds the wheel, and needs nothing of what development needs.
 $(BUILD_BIN)/.stamp: requirements/build.txt
 	@$(PYTHON) -m venv build/build-venv
-	@$(BUILD_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(BUILD_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/build.txt
 	@touch $@
 
@@ -197,7 +199,7 @@ spark-zip: $(VENV)/dev.stamp  ## what spark-submit needs of this tree, in build/
 # Environments for one purpose each: what they have does not mix with what Hourwheel needs.
 $(RELEASE_BIN)/.stamp: requirements/build.txt requirements/release.txt
 	@$(PYTHON) -m venv build/release-venv
-	@$(RELEASE_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(RELEASE_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/build.txt -r requirements/release.txt
 	@touch $@
 
@@ -206,7 +208,7 @@ release: $(RELEASE_BIN)/.stamp  ## wheel, sdist, SBOM and checksums in dist/ (DR
 
 $(PACKAGING_BIN)/.stamp: requirements/packaging.txt
 	@$(PYTHON) -m venv build/packaging-venv
-	@$(PACKAGING_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(PACKAGING_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/packaging.txt
 	@touch $@
 
@@ -220,7 +222,7 @@ packaging-lint: $(PACKAGING_BIN)/.stamp  ## lint images and workflows, with hado
 
 $(SITE_BIN)/.stamp: requirements/site.txt
 	@$(PYTHON) -m venv build/site-venv
-	@$(SITE_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(SITE_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/site.txt
 	@touch $@
 
@@ -255,7 +257,7 @@ lock: $(LOCK_BIN)/uv  ## lock the dependencies again (UPGRADE=--upgrade for newe
 
 $(PROTO_BIN)/.stamp: requirements/proto.txt
 	@$(PYTHON) -m venv build/proto-venv
-	@$(PROTO_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes \
+	@$(PROTO_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
 		-r requirements/proto.txt
 	@touch $@
 

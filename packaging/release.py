@@ -131,7 +131,7 @@ def list_parts(root: Path, wheel: Path, folder: Path, target: Path) -> None:
     locked = root / "requirements" / "node.txt"
     _python(
         root,
-        *(*_PIP, "wheel", "--no-build-isolation", "--require-hashes"),
+        *(*_PIP, "wheel", "--no-build-isolation", "--require-hashes", "--no-deps"),
         *("--wheel-dir", wheels, "-r", locked),
     )
     shutil.copy(wheel, wheels)

@@ -90,7 +90,8 @@ def find_python(tree: Path, folder: Path) -> str:
     python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*install, "--require-hashes", "-r", str(tree / _REQUIREMENTS)], check=True)
+    locked = ["--require-hashes", "--no-deps", "-r", str(tree / _REQUIREMENTS)]
+    subprocess.run([*install, *locked], check=True)
     return str(python)
 
 

@@ -79,9 +79,17 @@ def test_packages_are_installed_by_hash_or_from_what_was() -> None:
     ]
     assert len(installs) == 7
     for command in installs:
-        assert "--require-hashes" in command or "--no-index" in command, command
+        assert "--require-hashes --no-deps" in command or "--no-index" in command, command
         if " wheel " in command or " -e " in command:  # else it would fetch what builds them
             assert "--no-build-isolation" in command, command
+
+
+def test_what_is_locked_is_installed_without_looking_up_what_it_asks_for() -> None:
+    """A newer release of a package that is asked for with an extra would be refused: no hash."""
+    installs = [line for line in tree.text("Makefile").splitlines() if "--require-hashes" in line]
+    assert len(installs) == 10
+    for command in installs:
+        assert "--require-hashes --no-deps" in command, command
 
 
 def test_image_runs_without_root_and_writes_to_one_volume_only() -> None:

@@ -23,8 +23,8 @@ from node.api.message_access import MessageAccess
 from node.api.unread_answers import is_list, is_read
 from node.contracts import grpc_status
 from node.contracts.access import ANONYMOUS
-from node.contracts.failure import Failure
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from node.telemetry.spans import in_steps
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"

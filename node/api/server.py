@@ -52,7 +52,7 @@ from node.config.model import LimitsSection, NodeConfig
 from node.contracts import grpc_status
 from node.contracts.broker import EnginePort
 from node.contracts.cluster import ClusterPort, StandaloneCluster
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from node.telemetry.stats import ApiStats
 
 _DAY_MS: Final = 86_400_000

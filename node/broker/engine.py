@@ -47,7 +47,6 @@ from node.contracts.dead_letters import (
     RedrivenPage,
 )
 from node.contracts.ending import Ending
-from node.contracts.failure import Failure
 from node.contracts.history import HistoryPage, MessageInfo
 from node.contracts.lags import LagPlace, LagsPart
 from node.contracts.message_topics import May, MessageTopics
@@ -64,6 +63,7 @@ from node.repair.file_repair import FileRepair
 from node.replica.mastership import Mastership
 from node.shard.recovery import Opened
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 from storage.queues.touched import Touched, all_freed
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from hourwheel import errors
-from node.contracts.failure import Failure
 from node.shard.job_planner import Job, Maintenance, Work
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 from timewheel.compaction import Pause
 

@@ -19,8 +19,8 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.types import NO_NODE
 from node.cluster.member import ClusterMember
-from node.contracts.failure import Failure
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from replication.rules.follower import Stage
 
 _LOOK_S: Final = 1.0

@@ -28,7 +28,6 @@ from node.cluster.replication_stream import FollowerStream, ReplicationServer
 from node.cluster.snapshot_receiver import SnapshotReceiver, Snapshots, log_received
 from node.cluster.snapshot_sender import SnapshotSender
 from node.contracts.control import ControlPort
-from node.contracts.failure import Failure
 from node.repair.peers import Peers
 from node.replica.effects import (
     Assignment,
@@ -49,6 +48,7 @@ from node.replica.replica import Replica
 from node.shard.recovery import Opened
 from node.shard.shard import Applied
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from replication.control_state.state import ControlState, ShardInfo
 from replication.rules.follower import Follower, Stage
 from replication.rules.master import Master, ReplicationConfig

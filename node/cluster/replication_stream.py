@@ -41,10 +41,10 @@ from node.cluster.snapshot_receiver import Snapshots
 from node.cluster.snapshot_sender import METHOD as FETCH_SNAPSHOT
 from node.contracts import grpc_status
 from node.contracts.control import ControlPort
-from node.contracts.failure import Failure
 from node.repair.peer_reads import PeerReads
 from node.replica.replica import Replica
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 _ANSWER_S: Final = 2.0

@@ -39,7 +39,6 @@ from node.cluster.view import ClusterView, why_not_ready
 from node.config.checks import NodeAddresses, cluster_nodes
 from node.config.cluster import ClusterSection
 from node.config.model import NodeConfig
-from node.contracts.failure import Failure
 from node.metrics.family import ClusterFacts
 from node.repair.file_repair import FileRepair
 from node.replica.effects import ReplicaIdentity
@@ -47,6 +46,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig
 from node.snapshot.reopening import reopen_shard
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from replication.control_state.state import ControlState
 from replication.rules.cluster_clock import ClockConfig
 from replication.rules.master import ReplicationConfig

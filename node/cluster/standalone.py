@@ -29,12 +29,12 @@ from node.cluster.peer_trust import Trust
 from node.cluster.restored_control import begin_alone
 from node.cluster.standalone_control import StandaloneControl
 from node.config.model import NodeConfig
-from node.contracts.failure import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import CONTROL_ALONE
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
+from node.telemetry.failure import Failure
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from replication.rules.master import ReplicationConfig
 from replication.standalone.control_journal import ControlJournal

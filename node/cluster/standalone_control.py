@@ -12,7 +12,7 @@ from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.types import NodeId
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from replication.control_state.commands import BATCH_COUNT_MAX, rules_of
 from replication.control_state.state import ControlState
 from replication.standalone.control_journal import ControlJournal

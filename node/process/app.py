@@ -45,7 +45,6 @@ from node.cluster.standalone import StandaloneRuntime
 from node.config.checks import is_loopback
 from node.config.model import NodeConfig
 from node.console.server import Console, reached_at
-from node.contracts.failure import Failure
 from node.metrics import collector
 from node.metrics.family import ProcessFacts
 from node.metrics.http import (
@@ -65,6 +64,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NodeMeta, open_node_meta
 from node.shard.recovery import Opened
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from node.telemetry.process_watch import ProcessStats, ProcessWatch, ThreadMeter
 from node.telemetry.stats import ApiStats
 from storage.files.directory_lock import DirectoryLock

@@ -13,12 +13,12 @@ from node.broker.engine import Engine
 from node.cluster.log_repair import LogRepair
 from node.cluster.runtime import ClusterRuntime
 from node.cluster.standalone import StandaloneRuntime
-from node.contracts.failure import Failure
 from node.repair.scrubber import Scrubber, ScrubSinks, ScrubSource
 from node.repair.view_repair import ViewRepair
 from node.repair.view_scrub import BadMessages
 from node.shard.recovery import Opened
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 
 _log = logs.get(__name__)
 

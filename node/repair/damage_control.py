@@ -21,7 +21,6 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.types import NO_GROUP, NO_TOPIC, GroupId, TopicId, TopicQueue, topic_of
 from node.catalog.serving import Propose
-from node.contracts.failure import Failure
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
 from node.delivery.receiver import Corrupt, Receiver
 from node.delivery.resolve_rows import ack_rows, dead_rows
@@ -33,6 +32,7 @@ from node.shard.group_queue import GroupQueue
 from node.shard.message_lookup import MessageLookup, Wanted
 from node.shard.shard import Shard
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 from storage.files.rewrite import Patch
 from storage.views.unit import Units, copied

@@ -7,9 +7,9 @@ no replica has the bytes they are looked for again and again: somebody may put a
 import asyncio
 
 from hourwheel.errors import HourwheelError
-from node.contracts.failure import Failure
 from node.repair.file_repair import FileRepair
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 
 _log = logs.get(__name__)

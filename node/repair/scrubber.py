@@ -13,8 +13,8 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from node.contracts.failure import Failure
 from node.repair.view_scrub import BadMessages, ViewScrub
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 from storage.files.disk import Disk
 from storage.files.file_header import Identity

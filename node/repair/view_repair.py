@@ -10,11 +10,11 @@ others, alone, and the log is trimmed        said, again and again: nobody has t
 from collections.abc import Callable
 
 from hourwheel import errors
-from node.contracts.failure import Failure
 from node.shard.checkpoint import MANIFEST
 from node.shard.shard import Shard
 from node.shard.view_check import EPOCHS, TAIL
 from node.telemetry import logs
+from node.telemetry.failure import Failure
 from storage.log.epochs import EpochFile
 
 _log = logs.get(__name__)

@@ -13,7 +13,7 @@ from node.access.control import AccessControl
 from node.api.admission import Admission
 from node.api.calls import Calls, Context
 from node.config.model import NodeConfig
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from node.telemetry.stats import ApiStats
 from tests.support.api_world import ApiWorld, refused
 

@@ -2,7 +2,7 @@
 
 from hourwheel import errors
 from node.contracts.broker import EnginePort
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from tests.support.fake_engine import FakeEngine
 
 

@@ -26,7 +26,7 @@ from node.api.admission import Admission
 from node.api.calls import CallContext, Calls
 from node.api.session import Sessions
 from node.config.model import LimitsSection
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from node.telemetry.stats import ApiStats
 from tests.support.eventually import until
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hourwheel.internal.v1.replication_pb2 import FetchLogRequest, FetchMessagesRequest
 from hourwheel.types import NodeId
-from node.contracts.failure import Failure
 from node.repair.damage_control import DamageControl, Pace
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import PeerReads
@@ -20,6 +19,7 @@ from node.repair.view_repair import ViewRepair
 from node.repair.view_scrub import BadMessages, ViewScrub
 from node.replica.mastership import Mastership
 from node.shard.view_check import find_names
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 from storage.files.file_header import FILE_HEADER_BYTES
 from storage.queues.queue_chunk import ENTRIES_AT

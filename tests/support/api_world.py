@@ -31,7 +31,7 @@ from node.access.quotas import Quotas
 from node.access.server_tls import ServerTls
 from node.api.server import ApiServer, ServerParts
 from node.config.model import NodeConfig
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from node.telemetry.stats import ApiStats
 from tests.support.control_of_one import ControlOfOne
 from tests.support.fake_engine import FakeEngine

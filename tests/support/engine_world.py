@@ -42,13 +42,13 @@ from node.contracts.broker import (
 )
 from node.contracts.control import CatalogControl
 from node.contracts.ending import ACKED, Ending
-from node.contracts.failure import Failure
 from node.contracts.publishing import PublishedOne
 from node.repair.damage_control import Pace
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.recovery import Opened, ShardConfig, open_shard
+from node.telemetry.failure import Failure
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 from tests.support.lone_engine import GivenTime, make_alone

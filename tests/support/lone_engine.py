@@ -14,9 +14,9 @@ from node.cluster.data_plane import Dialer
 from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.cluster.peer_trust import Trust
 from node.cluster.standalone import EpochInMemory, serve
-from node.contracts.failure import Failure
 from node.replica.effects import ReplicaIdentity
 from node.shard.recovery import Opened
+from node.telemetry.failure import Failure
 from replication.rules.master import ReplicationConfig
 
 NODE: Final = NodeId("node-1")

@@ -35,11 +35,11 @@ from node.cluster.peer_trust import Trust
 from node.cluster.runtime import open_epoch_seen, replication_config
 from node.config.model import NodeConfig
 from node.contracts.broker import Delivery, PublishedBatchResult, ReceiveParams
-from node.contracts.failure import Failure
 from node.replica.effects import ReplicaIdentity, Role
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import open_shard
+from node.telemetry.failure import Failure
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from storage.files.disk import Disk, RealDisk
 from storage.files.file_header import Identity

@@ -35,12 +35,12 @@ from node.contracts.broker import (
     Selection,
 )
 from node.contracts.ending import Attempt, Ending
-from node.contracts.failure import Failure
 from node.contracts.receive_stream import Push, ReceiveStream
 from node.replica.mastership import Mastership
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.recovery import ShardConfig, open_shard
+from node.telemetry.failure import Failure
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 from tests.support.lone_engine import GivenTime, make_alone

@@ -9,8 +9,8 @@ import pytest
 
 from hourwheel import errors
 from node.broker.job_runner import Background
-from node.contracts.failure import Failure
 from node.shard.job_planner import Maintenance, Work
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until

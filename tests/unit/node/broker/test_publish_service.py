@@ -14,9 +14,9 @@ from hourwheel.formats.tag_gene import GeneKind, GeneSpec
 from node.broker.disk_guard import DiskGuard
 from node.broker.settings import EngineConfig
 from node.contracts.broker import NewTopic
-from node.contracts.failure import Failure
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
+from node.telemetry.failure import Failure
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 from storage.views.sequence_index import SlotState

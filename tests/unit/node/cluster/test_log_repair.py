@@ -8,7 +8,7 @@ import pytest
 
 from hourwheel import errors
 from node.cluster.log_repair import LogRepair
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from replication.rules.follower import Stage
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until

@@ -15,7 +15,7 @@ from node.broker.slewed_clock import SlewedClock
 from node.cluster import runtime
 from node.cluster.runtime import ClusterRuntime
 from node.config.model import NodeConfig
-from node.contracts.failure import Failure
+from node.telemetry.failure import Failure
 from replication.control_state.access import AccessState
 from replication.control_state.membership import Membership
 from replication.control_state.state import ControlState, NodeInfo

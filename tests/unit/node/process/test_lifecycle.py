@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from node.contracts.failure import Failure
 from node.process import lifecycle
 from node.process.loopback_config import config_for
+from node.telemetry.failure import Failure
 from tests.support.engine_world import within
 from tests.support.eventually import until
 

@@ -12,9 +12,9 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from node.contracts.failure import Failure
 from node.repair.scrubber import PASS_S_MIN, Scrubber, ScrubSinks, ScrubSource
 from node.repair.view_scrub import BadMessages
+from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
 from storage.files.file_header import FILE_HEADER_BYTES
 from storage.log.commit_log import CommitLog

@@ -4,7 +4,7 @@
      "detail": "for people", "params": {"retry_after_ms": "700"}}
 
 `reason` and `params` are those of `hourwheel.errors`. This is the one table from there to HTTP, as
-`node/contracts/grpc_status.py` is to gRPC. Pure.
+`hourwheel/transport/grpc_status.py` is to gRPC. Pure.
 """
 
 import math

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.clock import Clock
+from hourwheel.transport import grpc_status
 from node.access.audit import AUDITED, AuditLog, subject_of
 from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify, login_holds
 from node.access.permissions import RULES
@@ -21,7 +22,6 @@ from node.access.quotas import Quotas, Work
 from node.api.admission import Admission
 from node.api.message_access import MessageAccess
 from node.api.unread_answers import is_list, is_read
-from node.contracts import grpc_status
 from node.contracts.access import ANONYMOUS
 from node.telemetry import logs
 from node.telemetry.failure import Failure
@@ -33,6 +33,27 @@ StreamHandler: TypeAlias = Callable[[Any, Context], Awaitable[None]]
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 FormT = TypeVar("FormT")
+
+
+class _Status(NamedTuple):
+    code: grpc.StatusCode
+    details: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...]
+
+
+class PassedOn(Exception):
+    """Another node's error, which the caller gets as it is; never seen above the API."""
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        details: str,
+        trailing_metadata: tuple[tuple[str, str | bytes], ...],
+    ) -> None:
+        """As the other node said it."""
+        super().__init__(details)
+        self.status: Any = _Status(code, details, trailing_metadata)
+        """For `abort_with_status`."""
 
 
 class CallContext(Protocol):
@@ -331,7 +352,7 @@ class Calls:
                     answer = await in_steps(implement(request, context), span)
                 finally:
                     admission.leave(size)
-            except grpc_status.PassedOn as passed:
+            except PassedOn as passed:
                 code = passed.status.code.name
                 return Refusal(passed.status)
             except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network

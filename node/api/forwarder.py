@@ -31,6 +31,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
+from hourwheel.transport import grpc_status
 from hourwheel.transport.connection import PINGS, REDIRECT
 from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.transport.reads import begin_read
@@ -39,9 +40,8 @@ from hourwheel.v1.consumer_pb2 import ReceiveRequest
 from node.access.control import login_holds
 from node.access.forwarded import caller_metadata
 from node.access.permissions import RULES
-from node.api.calls import Calls, Context, Encoded, StreamHandler, UnaryHandler
+from node.api.calls import Calls, Context, Encoded, PassedOn, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
-from node.contracts import grpc_status
 from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget, HeldAnswer
 from node.telemetry.stats import ApiStats
 
@@ -315,7 +315,7 @@ class Forwarder:
             begun_s = loop.time()
             try:
                 return await self._try(path, raw, context, poll.answer)
-            except (grpc_status.PassedOn, errors.Unavailable, errors.Timeout) as error:
+            except (PassedOn, errors.Unavailable, errors.Timeout) as error:
                 now_s = loop.time()
                 if failing_since_s is None or now_s - begun_s > _FOLLOW_S / 2:
                     failing_since_s = now_s
@@ -378,7 +378,7 @@ class Forwarder:
             if (parting := calls.find_parting()) is not None:
                 raise parting
             code = "OK"
-        except grpc_status.PassedOn as passed:
+        except PassedOn as passed:
             code, refusal = passed.status.code.name, passed.status
         except errors.HourwheelError as error:
             code, refusal = calls.refuse(METHOD, error, context, grpc_status.to_status)
@@ -495,14 +495,14 @@ async def _read(calls: Calls, context: Context) -> object:
     return raw  # noqa: RET504 - what is awaited above may be given up
 
 
-class _Moved(grpc_status.PassedOn):
+class _Moved(PassedOn):
     """The other node says that it is not the master, or stops: another one will be."""
 
 
 def _may_pass(error: Exception) -> bool:
     """Whether asking again, maybe somewhere else, may help a poll."""
     return isinstance(error, _Moved) or not isinstance(
-        error, grpc_status.PassedOn | errors.ShuttingDown | errors.Overloaded
+        error, PassedOn | errors.ShuttingDown | errors.Overloaded
     )
 
 
@@ -511,13 +511,13 @@ def _error_of(error: grpc.aio.AioRpcError) -> Exception:
     trailing = tuple(error.trailing_metadata() or ())
     if any(key == _DETAILS_KEY for key, _ in trailing):
         is_moved = isinstance(failure_of(error).error, errors.NotMaster | errors.ShuttingDown)
-        kind = _Moved if is_moved else grpc_status.PassedOn
+        kind = _Moved if is_moved else PassedOn
         return kind(error.code(), error.details() or "", trailing)
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return errors.Unavailable("the master is of a version to which nothing is passed on")
     failure = failure_of(error)
     if not isinstance(failure.error, errors.Unavailable | errors.Cancelled):
-        return grpc_status.PassedOn(error.code(), error.details() or "", trailing)
+        return PassedOn(error.code(), error.details() or "", trailing)
     if failure.is_definite:
         return errors.Unavailable("the master cannot be reached")
     return errors.Timeout("the way to the master was cut: the outcome is unknown")

@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2
 
 from hourwheel import errors
+from hourwheel.transport import grpc_status as status
 from node.api.request_gate import RequestGate
-from node.contracts import grpc_status as status
 
 SERVICE: Final = health.SERVICE_NAME
 PLACES: Final = 8

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.filter_language.wire import gene_to_wire
 from hourwheel.formats.record_batch import Flag, RecordBatch
+from hourwheel.transport import grpc_status
 from hourwheel.transport.reads import begin_read
 from hourwheel.v1.broker_pb2 import PublishedBatch, PublishStreamRequest, PublishStreamResponse
 from node.access.control import AccessControl
@@ -25,7 +26,6 @@ from node.api.calls import CallContext, Calls, Context, Refusal
 from node.api.checks import check_topic
 from node.api.quota_gate import QuotaGate
 from node.config.model import LimitsSection
-from node.contracts import grpc_status
 from node.contracts.broker import EnginePort, PublishedBatchResult
 
 METHOD: Final = "PublishStream"

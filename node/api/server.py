@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 import hourwheel
 from hourwheel import errors, limits
 from hourwheel.clock import Clock
+from hourwheel.transport import grpc_status
 from hourwheel.v1 import (
     access_pb2,
     admin_pb2,
@@ -49,7 +50,6 @@ from node.api.status_answer import NodeIdentity
 from node.api.transactions.service import Transactions
 from node.config.checks import split_address
 from node.config.model import LimitsSection, NodeConfig
-from node.contracts import grpc_status
 from node.contracts.broker import EnginePort
 from node.contracts.cluster import ClusterPort, StandaloneCluster
 from node.telemetry.failure import Failure

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors
+from hourwheel.transport import grpc_status
 from hourwheel.v1.broker_pb2 import ErrorDetail
 from hourwheel.v1.consumer_pb2 import ReceiveRequest, ReceiveResponse
 from hourwheel.v1.session_pb2 import (
@@ -38,7 +39,6 @@ from hourwheel.v1.session_pb2 import (
 )
 from node.api.calls import CallContext, Calls, Context, Refusal
 from node.config.model import LimitsSection
-from node.contracts import grpc_status
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.receive_stream import ReceiveStream
 

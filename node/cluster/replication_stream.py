@@ -33,13 +33,13 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateResponse,
     SyncBeat,
 )
+from hourwheel.transport import grpc_status
 from hourwheel.types import Epoch, NodeId
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.peer_links import PeerLinks
 from node.cluster.snapshot_receiver import Snapshots
 from node.cluster.snapshot_sender import METHOD as FETCH_SNAPSHOT
-from node.contracts import grpc_status
 from node.contracts.control import ControlPort
 from node.repair.peer_reads import PeerReads
 from node.replica.replica import Replica

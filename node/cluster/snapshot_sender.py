@@ -21,8 +21,8 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchSnapshotResponse,
     SnapshotEnd,
 )
+from hourwheel.transport import grpc_status
 from hourwheel.types import Epoch
-from node.contracts import grpc_status
 from node.shard.checkpoint import ShardPlace
 from node.shard.shard import Shard
 from node.shard.snapshot_files import FILE_COUNT_MAX

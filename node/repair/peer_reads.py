@@ -20,7 +20,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchMessagesRequest,
     FetchMessagesResponse,
 )
-from node.contracts import grpc_status
+from hourwheel.transport import grpc_status
 from node.shard.message_lookup import MessageLookup, Wanted
 from node.shard.shard import Shard
 from storage.files.file_header import Identity

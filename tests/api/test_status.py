@@ -5,7 +5,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from hourwheel import errors
-from node.contracts import grpc_status
+from hourwheel.transport import grpc_status
 
 ON_THE_WIRE = [
     kind

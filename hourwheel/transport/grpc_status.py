@@ -1,12 +1,12 @@
-"""Errors on the wire: the one table from hourwheel.errors to gRPC.
+"""Errors on the wire, as a node answers them: the one table from hourwheel.errors to gRPC.
 
 A call that fails ends with a gRPC status code and, in `grpc-status-details-bin`, a
 google.rpc.Status with one google.rpc.ErrorInfo: `reason` is the class's reason, `domain` is
 "hourwheel", `metadata` is the error's `params`. Generic clients decode it without our code. In a
-stream that goes on, the same facts travel as an `ErrorDetail`.
+stream that goes on, the same facts travel as an `ErrorDetail`. `grpc_errors` is the way back.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -15,9 +15,9 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hourwheel import errors
+from hourwheel.transport.grpc_errors import ERROR_DOMAIN
 from hourwheel.v1.broker_pb2 import ErrorDetail
 
-DOMAIN: Final = "hourwheel"
 _MESSAGE_CHARS_MAX: Final = 1_024
 """The details travel in a header: a client's own text in them must not make it too long."""
 _PARAM_CHARS_MAX: Final = 256
@@ -26,27 +26,6 @@ CODES: Final[dict[str, grpc.StatusCode]] = {code.name: code for code in grpc.Sta
 """Name of a status code, as errors have it -> the code."""
 
 _HIDDEN: Final = errors.Internal("internal error; the node's log tells more")
-
-
-class _Status(NamedTuple):
-    code: grpc.StatusCode
-    details: str
-    trailing_metadata: tuple[tuple[str, str | bytes], ...]
-
-
-class PassedOn(Exception):
-    """Another node's error, which the caller is told as it is; never seen above the API."""
-
-    def __init__(
-        self,
-        code: grpc.StatusCode,
-        details: str,
-        trailing_metadata: tuple[tuple[str, str | bytes], ...],
-    ) -> None:
-        """As the other node said it."""
-        super().__init__(details)
-        self.status: Any = _Status(code, details, trailing_metadata)
-        """For `abort_with_status`."""
 
 
 def code_of(error: errors.HourwheelError) -> grpc.StatusCode:
@@ -66,7 +45,7 @@ def public(error: BaseException) -> errors.HourwheelError:
 
 def to_status(error: errors.HourwheelError) -> grpc.Status:
     """The status that ends a call, with its details."""
-    info = ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=_params(error))
+    info = ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN, metadata=_params(error))
     packed = AnyMessage()
     packed.Pack(info)
     message = error.message[:_MESSAGE_CHARS_MAX]

@@ -4,14 +4,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chaos.actors.trader import until_answered
 from chaos.history import Change, Occurrence
+from chaos.load import Load
 from hourwheel import AsyncAdmin, AsyncConsumer, Message, Times, errors
-
-if TYPE_CHECKING:
-    from chaos.workload import Workload
 
 TOPIC: Final = "delta"
 GROUP: Final = "delta-all"
@@ -27,7 +25,7 @@ _TIMES: Final = Times(every=timedelta(milliseconds=EVERY_MS), count=_COUNT)
 class Clockmaker:
     """Makes and changes recurrences, and takes them all away in the end."""
 
-    def __init__(self, load: "Workload", admin: AsyncAdmin) -> None:
+    def __init__(self, load: Load, admin: AsyncAdmin) -> None:
         """Nothing recurs yet."""
         self._load, self._admin = load, admin
         self._states = dict.fromkeys((*_STEADY, *_RESTLESS), "gone")
@@ -77,7 +75,7 @@ class Clockmaker:
         self._states[name] = {"pause": "paused", "delete": "gone"}.get(verb, "running")
 
 
-async def watch(load: "Workload", consumer: AsyncConsumer) -> None:
+async def watch(load: Load, consumer: AsyncConsumer) -> None:
     """Take down each occurrence that comes, and acknowledge it, for ever; then close."""
     try:
         while True:

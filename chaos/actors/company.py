@@ -1,7 +1,7 @@
 """Who works in the load: its groups and consumers, and a publisher for each actor of the mix."""
 
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from chaos.actors import grocer, postponer, pupils, ranker, rereader
 from chaos.actors.clockmaker import Clockmaker
@@ -12,11 +12,9 @@ from chaos.actors.pupils import publish_in_order
 from chaos.actors.ranker import publish_ranked
 from chaos.actors.rereader import Rereader, publish_reread
 from chaos.history import History
+from chaos.load import Load
 from chaos.message_mix import Mix
 from hourwheel import AsyncAdmin, AsyncProducer
-
-if TYPE_CHECKING:
-    from chaos.workload import Workload
 
 GROUPS: Final = {
     "alpha-all": ("alpha", 64),
@@ -85,7 +83,7 @@ def note_rules(group: str, history: History) -> None:
 
 
 def publishers(
-    load: "Workload", producer: AsyncProducer, admin: AsyncAdmin
+    load: Load, producer: AsyncProducer, admin: AsyncAdmin
 ) -> list[Coroutine[Any, Any, None]]:
     """Each ends when there shall be no more messages."""
     mix, found = load.mix, list[Coroutine[Any, Any, None]]()

@@ -3,13 +3,11 @@
 Two groups read them: one that drops what has expired, and one that keeps it as dead letters.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chaos.history import body_of
+from chaos.load import Load
 from hourwheel import AsyncProducer, Message
-
-if TYPE_CHECKING:
-    from chaos.workload import Workload
 
 TOPIC: Final = "epsilon"
 QUEUES: Final = 2
@@ -22,7 +20,7 @@ _LIST_MAX: Final = 10
 _PAUSE_MS: Final = 150
 
 
-async def publish_perishables(load: "Workload", producer: AsyncProducer) -> None:
+async def publish_perishables(load: Load, producer: AsyncProducer) -> None:
     """Lists of messages, most of which expire, until there shall be no more."""
     chooser, history = load.chooser("grocer"), load.history
     while not load.is_stopping:

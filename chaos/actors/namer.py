@@ -1,8 +1,9 @@
 """Messages with dedup keys under load: of few keys, each with one of the things to do."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chaos.history import Unique, body_of
+from chaos.load import Load
 from hourwheel import (
     AsyncProducer,
     DedupAnswer,
@@ -13,14 +14,11 @@ from hourwheel import (
     errors,
 )
 
-if TYPE_CHECKING:
-    from chaos.workload import Workload
-
 _TOPIC: Final = "beta"
 _PAUSE_MS: Final = 50
 
 
-async def publish_unique(load: "Workload", producer: AsyncProducer) -> None:
+async def publish_unique(load: Load, producer: AsyncProducer) -> None:
     """One message a call, until there shall be no more."""
     chooser = load.chooser("unique")
     known: dict[MessageId, int] = {}
@@ -47,7 +45,7 @@ async def publish_unique(load: "Workload", producer: AsyncProducer) -> None:
 
 
 def _take_down(
-    load: "Workload",
+    load: Load,
     serial: int,
     name: str,
     answer: DedupAnswer,

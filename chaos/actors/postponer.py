@@ -1,15 +1,13 @@
 """Bulk moves under load: what is due long after the test is moved to now, by filter or by key."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from chaos.actors.trader import until_answered
 from chaos.history import Accepted, History, Sent, Sweep, body_of
+from chaos.load import Load
 from chaos.message_mix import FAR_MS, FAR_MS_MAX
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
-
-if TYPE_CHECKING:
-    from chaos.workload import Workload
 
 TOPIC: Final = "eta"
 QUEUES: Final = 2
@@ -23,7 +21,7 @@ _PAUSE_MS: Final = 500
 class Postponer:
     """Publishes lists of messages, half of which it moves by what they have in common."""
 
-    def __init__(self, load: "Workload", producer: AsyncProducer, admin: AsyncAdmin) -> None:
+    def __init__(self, load: Load, producer: AsyncProducer, admin: AsyncAdmin) -> None:
         """Nothing is published yet."""
         self._load, self._producer, self._admin = load, producer, admin
         self._chooser = load.chooser("postponer")

@@ -4,17 +4,14 @@ The topic is read by ordered groups of both kinds, and by one that has limits an
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from chaos.history import History, body_of
+from chaos.load import Load
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
-
-if TYPE_CHECKING:
-    import random
-
-    from chaos.workload import Workload
 
 TOPIC: Final = "gamma"
 QUEUES: Final = 2
@@ -54,7 +51,7 @@ def is_poison(serial: int) -> bool:
     return serial % _POISON == 0
 
 
-async def publish_in_order(load: "Workload", producer: AsyncProducer) -> None:
+async def publish_in_order(load: Load, producer: AsyncProducer) -> None:
     """Lists of messages with ordering keys, until there shall be no more."""
     chooser, history = load.chooser("order"), load.history
     while not load.is_stopping:
@@ -75,11 +72,11 @@ async def publish_in_order(load: "Workload", producer: AsyncProducer) -> None:
         await load.pass_ms(_PAUSE_MS)
 
 
-def _key(serial: int, chooser: "random.Random") -> str:
+def _key(serial: int, chooser: random.Random) -> str:
     return chooser.choice(_HOT_KEYS) if chooser.random() < _HOT_RATIO else f"key-{serial // 3}"
 
 
-async def decide(admin: AsyncAdmin, history: History, chooser: "random.Random") -> None:
+async def decide(admin: AsyncAdmin, history: History, chooser: random.Random) -> None:
     """Let keys go on that a message blocks, for ever: it is skipped, or a dead letter."""
     while True:
         await asyncio.sleep(_LOOK_S)
@@ -87,9 +84,7 @@ async def decide(admin: AsyncAdmin, history: History, chooser: "random.Random") 
             await _try(partial(_unblock, admin, history, group, chooser))
 
 
-async def _unblock(
-    admin: AsyncAdmin, history: History, group: str, chooser: "random.Random"
-) -> None:
+async def _unblock(admin: AsyncAdmin, history: History, group: str, chooser: random.Random) -> None:
     for lag in (await admin.get_group(group)).lags:
         if lag.blocked_message_ids:
             action = chooser.choice(("skip", "dead-letter"))

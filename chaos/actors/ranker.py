@@ -4,16 +4,13 @@ The group that reads them is slow, and may hold few: so for a second or so there
 what it gets says how the node has chosen.
 """
 
-from typing import TYPE_CHECKING, Final
+import random
+from typing import Final
 
 from chaos.actors.pupils import Rules
 from chaos.history import Sent, body_of
+from chaos.load import Load
 from hourwheel import AsyncProducer, Message
-
-if TYPE_CHECKING:
-    import random
-
-    from chaos.workload import Workload
 
 TOPIC: Final = "zeta"
 QUEUES: Final = 2
@@ -28,7 +25,7 @@ _OPEN_MAX: Final = 20
 _PAUSE_MS: Final = 1_500
 
 
-async def publish_ranked(load: "Workload", producer: AsyncProducer) -> None:
+async def publish_ranked(load: Load, producer: AsyncProducer) -> None:
     """A burst after the other, until there shall be no more."""
     chooser, history = load.chooser("ranker"), load.history
     while not load.is_stopping:
@@ -37,7 +34,7 @@ async def publish_ranked(load: "Workload", producer: AsyncProducer) -> None:
         await load.pass_ms(_PAUSE_MS)
 
 
-async def _publish(load: "Workload", producer: AsyncProducer, chooser: "random.Random") -> None:
+async def _publish(load: Load, producer: AsyncProducer, chooser: random.Random) -> None:
     """One burst."""
     history = load.history
     now_ms = int(load.clock.wall_ms())

@@ -4,17 +4,14 @@ Another group reads the same messages, some of which have priorities, and is nev
 nothing may happen. What the first one must get: chaos/actors/beginnings.py.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+import random
+from typing import Any, Final
 
 from chaos.history import Reset, body_of
+from chaos.load import Load
 from hourwheel import AsyncAdmin, AsyncProducer, Message, ReceivedMessage, errors
 from hourwheel.formats import receipt
 from hourwheel.transport.retry import is_undecided
-
-if TYPE_CHECKING:
-    import random
-
-    from chaos.workload import Workload
 
 TOPIC: Final = "theta"
 QUEUES: Final = 2
@@ -43,7 +40,7 @@ def lease_of(message: ReceivedMessage) -> tuple[int, int]:
     return handle.epoch, handle.lease_id & ~_SPARSE
 
 
-async def publish_reread(load: "Workload", producer: AsyncProducer) -> None:
+async def publish_reread(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
     chooser = load.chooser("reread")
     while not load.is_stopping:
@@ -65,7 +62,7 @@ async def publish_reread(load: "Workload", producer: AsyncProducer) -> None:
 class Rereader:
     """Resets the group, one reset after the other."""
 
-    def __init__(self, load: "Workload", admin: AsyncAdmin) -> None:
+    def __init__(self, load: Load, admin: AsyncAdmin) -> None:
         """Nothing was reset yet."""
         self._load, self._admin = load, admin
         self._chooser = load.chooser("reset")
@@ -99,7 +96,7 @@ class Rereader:
         return reported is not None
 
 
-def _choose(chooser: "random.Random", last: tuple[int, ...], now_ms: int) -> dict[str, Any]:
+def _choose(chooser: random.Random, last: tuple[int, ...], now_ms: int) -> dict[str, Any]:
     """Where to begin: of all kinds, and rarely with everything."""
     chance = chooser.random()
     if chance < 0.08:

@@ -1,0 +1,80 @@
+"""What an actor sees of the load that it is a part of: history, clock, and how to publish."""
+
+import random
+from collections.abc import Callable, KeysView, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from chaos.history import History
+from chaos.message_mix import Mix
+from hourwheel import AsyncProducer, Message, MessageId, errors
+from hourwheel.clock import SystemClock
+
+
+class Load(Protocol):
+    """See `chaos.workload.Workload`, which is it."""
+
+    mix: Mix
+    history: History
+    clock: SystemClock
+    given_up: list[errors.HourwheelError]
+    """Why clients that try again until there is an answer ended with an error all the same."""
+    is_stopping: bool
+    """No more messages are to be published."""
+
+    def chooser(self, name: object) -> random.Random:
+        """Makes the same choices for the same seed and name."""
+        ...
+
+    async def wait_for(self, condition: Callable[[], object]) -> None:
+        """Go on until `condition` holds."""
+        ...
+
+    async def pass_ms(self, duration_ms: float) -> None:
+        """Let the real node have some real time."""
+        ...
+
+    def make(
+        self, topic: str, count: int, chooser: random.Random, *, with_far: bool = True
+    ) -> tuple[list[int], list[int], bool]:
+        """(serials, times, whether those are delays) of new messages, taken down as sent."""
+        ...
+
+    async def publish_together(
+        self,
+        producer: AsyncProducer,
+        topic: str,
+        serials: list[int],
+        messages: Sequence[Message],
+        chooser: random.Random,
+    ) -> None:
+        """Publish messages of these serials as one list, and take down what is said of it."""
+        ...
+
+    def asking(self) -> AbstractContextManager[None]:
+        """What is requested inside may happen before its answer has been taken down."""
+        ...
+
+    def accept(self, serials: list[int], ids: list[MessageId], chooser: random.Random) -> None:
+        """These messages are safe; some of them are to be taken back, or moved."""
+        ...
+
+    def fail(self, serials: list[int], error: errors.HourwheelError) -> None:
+        """These were refused, or their outcome is unknown."""
+        ...
+
+    def expect(self, serials: Sequence[int]) -> None:
+        """These messages are to come before all is settled."""
+        ...
+
+    def close(self, serial: int) -> None:
+        """This message is not waited for any more."""
+        ...
+
+    def open_among(self, serials: KeysView[int]) -> int:
+        """How many of these messages have not been heard of again."""
+        ...
+
+    def note(self) -> None:
+        """An answer came."""
+        ...

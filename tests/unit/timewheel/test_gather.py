@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.gather import gather
+from timewheel.delay_log import gather
 
 GRAIN_BORDERS = [0, 1, 7, 63, 64, 65, 127, 128, 511, 512, 513, 4_095, 4_096, 4_097, 9_000]
 SOURCE = Random(1).randbytes(40_000)

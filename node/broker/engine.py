@@ -65,7 +65,7 @@ from node.shard.recovery import Opened
 from node.telemetry import logs
 from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
-from storage.queues.touched import Touched, all_freed
+from storage.queues.consume_queues import Touched, all_freed
 
 _HOUSEKEEPING_MS: Final = 1_000
 _ANSWERED_FIRST_MAX: Final = 4

@@ -26,7 +26,7 @@ from node.replica.mastership import Mastership
 from node.shard.shard import Applied, Shard
 from node.telemetry.stats import EngineStats
 from storage.log.commit_log import LogWrite
-from storage.queues.touched import Touched, all_freed
+from storage.queues.consume_queues import Touched, all_freed
 
 _APPLY_SLICE_MS: Final = 2.0
 """Apply takes so long at a time, and one batch more: what gets visible meanwhile waits for that."""

@@ -48,7 +48,7 @@ from node.contracts.receive_stream import Push
 from node.repair.damage_control import DamageControl
 from node.replica.mastership import OUTCOME_UNKNOWN, Mastership, Proposer
 from node.telemetry.stats import EngineStats
-from storage.queues.touched import Touched
+from storage.queues.consume_queues import Touched
 
 T = TypeVar("T")
 

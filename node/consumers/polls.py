@@ -26,7 +26,7 @@ from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.message_lease import Lease, PollMark
 from node.delivery.receiver import Delivery, ReceiveLimits
 from storage.queues.ack_state import WINDOW_POSITIONS
-from storage.queues.touched import Touched
+from storage.queues.consume_queues import Touched
 from storage.views.unit import FEW_UNITS, release_ms, rows_of
 
 _CALL_FILTER_WORK: Final = 4_096

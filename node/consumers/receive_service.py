@@ -28,7 +28,7 @@ from node.contracts.receive_stream import Push
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.expiry_sweep import ExpirySweep
 from node.delivery.receiver import Delivery
-from storage.queues.touched import Touched
+from storage.queues.consume_queues import Touched
 from storage.views.catalog_items import Subscription
 from storage.views.unit import FEW_UNITS, copied, rows_of
 

@@ -45,7 +45,7 @@ from node.shard.transaction_apply import Prepare, apply_prepare, apply_steps
 from node.shard.views import EXPIRY_LEVEL, Views, check_feature_level
 from storage.queues.ack_state import IN_PLACE, WINDOW_POSITIONS, AckWindow
 from storage.queues.consume_queue import ConsumeQueue
-from storage.queues.touched import Touched
+from storage.queues.consume_queues import Touched
 from storage.views.catalog_items import Subscription
 from storage.views.moved import AT_ONCE_MS
 from storage.views.sequence_index import SlotState

@@ -15,7 +15,7 @@ from node.delivery.message_lease import Part
 from node.delivery.resolve_rows import dead_rows
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import AckWindow
-from storage.queues.touched import all_freed
+from storage.queues.consume_queues import all_freed
 from tests.support.engine_world import EngineWorld, let_others_run
 from tests.support.eventually import until
 

@@ -10,7 +10,7 @@ from node.consumers.polls import ANSWERS_MAX, KEPT_MS_MAX, Answers
 from node.consumers.waiters import Interest, Waiter
 from node.contracts.broker import Delivery, ReceiveParams
 from node.contracts.ending import Attempt
-from storage.queues.touched import all_freed
+from storage.queues.consume_queues import all_freed
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
 ORDERS = Interest(1, 1)

@@ -16,7 +16,7 @@ from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import Delivery
 from node.contracts.ending import Attempt
 from storage.log.commit_log import LogWrite
-from storage.queues.touched import Touched
+from storage.queues.consume_queues import Touched
 from tests.support.stepped_engine import LEAD_MS, SteppedEngine
 
 WAIT_MS = 60_000

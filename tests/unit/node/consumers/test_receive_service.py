@@ -15,7 +15,7 @@ from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.consumers.receive_service import SCAN_MS
 from node.contracts.broker import GroupSettings, Selection
 from node.delivery.filter_scan import LONG_WORK
-from storage.queues.touched import all_freed
+from storage.queues.consume_queues import all_freed
 from tests.support.engine_world import (
     LEAD_MS,
     LONG_TEXT,

@@ -13,7 +13,7 @@ from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.message_lease import Lease
 from node.delivery.receiver import Delivery
 from node.shard.group_queue import GroupQueue
-from storage.queues.touched import Touched
+from storage.queues.consume_queues import Touched
 from storage.views.unit import NO_UNITS
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until

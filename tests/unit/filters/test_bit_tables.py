@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filters.bit_tables import BitTables, bytes_of
+from filters.gene_mask import BitTables, bytes_of
 from hourwheel.formats.tag_gene import GENE_UNKNOWN
 
 WORDS = st.integers(0, 2**64 - 1)

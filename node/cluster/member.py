@@ -23,8 +23,7 @@ from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.isr_updater import propose_isr, propose_replicas
-from node.cluster.peer_links import PeerLinks
-from node.cluster.replication_stream import FollowerStream, ReplicationServer
+from node.cluster.replication_stream import FollowerStream, PeerLinks, ReplicationServer
 from node.cluster.snapshot_receiver import SnapshotReceiver, Snapshots, log_received
 from node.cluster.snapshot_sender import SnapshotSender
 from node.contracts.control import ControlPort

@@ -25,6 +25,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError, NotFollowed
 from hourwheel.internal.v1 import replication_pb2
 from hourwheel.internal.v1.replication_pb2 import (
+    FetchSnapshotRequest,
     FollowerHello,
     LeaseTable,
     MasterHello,
@@ -37,11 +38,11 @@ from hourwheel.transport import grpc_status
 from hourwheel.types import Epoch, NodeId
 from node.broker.engine import Engine
 from node.cluster.cluster_time import ClusterTime
-from node.cluster.peer_links import PeerLinks
 from node.cluster.snapshot_receiver import Snapshots
 from node.cluster.snapshot_sender import METHOD as FETCH_SNAPSHOT
 from node.contracts.control import ControlPort
 from node.repair.peer_reads import PeerReads
+from node.repair.peers import PeerCalls
 from node.replica.replica import Replica
 from node.telemetry import logs
 from node.telemetry.failure import Failure
@@ -61,6 +62,18 @@ _NOTHING: Final = ReplicateRequest()
 _log = logs.get(__name__)
 
 Requests = AsyncIterator[ReplicateRequest]
+
+
+class PeerLinks(PeerCalls, Protocol):
+    """What is needed of node.cluster.data_plane.Dialer."""
+
+    def replicate(self, node: NodeId) -> Any:
+        """Begin a Replicate call."""
+        ...
+
+    def fetch_snapshot(self, node: NodeId, request: FetchSnapshotRequest) -> Any:
+        """Begin a FetchSnapshot call: an asynchronous iterator of FetchSnapshotResponse."""
+        ...
 
 
 class StreamOwner(Protocol):

@@ -2,18 +2,20 @@
 
 Its replica list has one node, which is its own majority for each lease and each commit; so a master
 is and does the same as with others. Only the election differs: the node elects itself, once at each
-start, in an epoch above all that it knows of. Its control state is a journal's
-(node/cluster/standalone_control.py); epochs are not in it, but in the log's history.
+start, in an epoch above all that it knows of. Its control state is a journal's, written in a
+thread (`StandaloneControl`); epochs are not in it, but in the log's history.
 """
 
 import asyncio
 import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.clock import Clock
+from hourwheel.internal.v1 import control_pb2 as wire
+from hourwheel.internal.v1.control_link_pb2 import ShardReport
 from hourwheel.internal.v1.control_pb2 import ControlCommand, ControlResult
 from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
 from node.access.administration import Administration
@@ -27,7 +29,6 @@ from node.cluster.data_plane import Dialer
 from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.cluster.peer_trust import Trust
 from node.cluster.restored_control import begin_alone
-from node.cluster.standalone_control import StandaloneControl
 from node.config.model import NodeConfig
 from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
@@ -35,6 +36,7 @@ from node.shard.node_meta import CONTROL_ALONE
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
 from node.telemetry.failure import Failure
+from replication.control_state.commands import BATCH_COUNT_MAX, rules_of
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
 from replication.rules.master import ReplicationConfig
 from replication.standalone.control_journal import ControlJournal
@@ -44,6 +46,9 @@ from storage.log.epochs import EPOCH_SEEN, EpochStore
 _BOOT_ID_BYTES: Final = 16
 _SYNC_INTERVAL_MS: Final = 1_000
 """No other node waits for its heartbeats."""
+
+WAITING_MAX: Final = 1_024
+"""Commands that wait for the disk."""
 
 
 class EpochInMemory(EpochStore):
@@ -182,3 +187,100 @@ class StandaloneRuntime:
             await self._control.close()
         elif self._journal is not None:
             self._journal.close()
+
+
+class _Proposal(NamedTuple):
+    command: bytes
+    answer: "asyncio.Future[wire.ControlResult]"
+
+
+class StandaloneControl:
+    """The control plane of a node alone: its journal. Is a `ControlPort`; of one event loop.
+
+    Commands that come while others are being written are written together, with one sync. The
+    proposer of one gets its answer when it is durable, and this node decides by what it says.
+    """
+
+    is_registered = True
+
+    def __init__(
+        self,
+        journal: ControlJournal,
+        failure: Failure,
+        on_state: Callable[[ControlState], None],
+    ) -> None:
+        """A control plane of one; closes `journal` when it is closed.
+
+        `on_state` is called now and with each new state.
+        """
+        self._journal, self._failure, self._on_state = journal, failure, on_state
+        self._waiting: list[_Proposal] = []
+        self._writing: asyncio.Task[None] | None = None
+        on_state(journal.state)
+
+    def is_dead(self, node: NodeId) -> bool:
+        """See ControlPort: there are no others."""
+        del node
+        return False
+
+    def report(self, shards: list[ShardReport]) -> None:
+        """See ControlPort: nobody elects another master."""
+
+    async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
+        """See ControlPort.
+
+        Raises:
+            Overloaded, ShuttingDown, DiskFull, InvalidArgument: it was not applied.
+            Timeout: nobody knows yet; see ControlJournal.
+        """
+        if self._failure.found.done():
+            raise _ending()
+        if len(self._waiting) >= WAITING_MAX:
+            raise errors.Overloaded(f"{WAITING_MAX} changes wait for the disk")
+        command.codec_version = rules_of(command)
+        raw = command.SerializeToString(deterministic=True)
+        proposal = _Proposal(raw, asyncio.get_running_loop().create_future())
+        self._waiting.append(proposal)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        return await proposal.answer
+
+    async def _write(self) -> None:
+        with self._failure.catching():
+            while self._waiting:
+                taken = self._waiting[:BATCH_COUNT_MAX]
+                del self._waiting[:BATCH_COUNT_MAX]
+                await self._write_some(taken)
+        self._writing = None
+        while self._waiting:  # the node ends
+            answer = self._waiting.pop().answer
+            if not answer.done():
+                answer.set_exception(_ending())
+
+    async def _write_some(self, taken: list[_Proposal]) -> None:
+        """Raises what ends the process."""
+        try:
+            commands = [one.command for one in taken]
+            results = await asyncio.to_thread(self._journal.apply, commands)
+        except errors.HourwheelError as error:
+            self._on_state(self._journal.state)  # it may have settled what was written before
+            for one in taken:
+                if not one.answer.done():  # else its caller has gone
+                    one.answer.set_exception(error)
+            if isinstance(error, errors.Internal):
+                raise
+            return
+        self._on_state(self._journal.state)
+        for one, result in zip(taken, results, strict=True):
+            if not one.answer.done():
+                one.answer.set_result(wire.ControlResult.FromString(result))
+
+    async def close(self) -> None:
+        """Let what is being written end, and let go of the files."""
+        if self._writing is not None:
+            await self._writing
+        self._journal.close()
+
+
+def _ending() -> errors.ShuttingDown:
+    return errors.ShuttingDown("this node ends; try another")

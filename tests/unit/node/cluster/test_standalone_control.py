@@ -8,7 +8,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.types import NodeId
-from node.cluster.standalone_control import WAITING_MAX, StandaloneControl
+from node.cluster.standalone import WAITING_MAX, StandaloneControl
 from node.telemetry.failure import Failure
 from replication.control_state.commands import BATCH_COUNT_MAX, make_command
 from replication.control_state.state import ControlState

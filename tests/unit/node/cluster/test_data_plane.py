@@ -23,8 +23,8 @@ from node.cluster.data_plane import (
     DataServer,
     Dialer,
     check_loopback,
+    names_of,
 )
-from node.cluster.peer_names import names_of
 from node.cluster.peer_trust import Trust
 from tests.support.engine_world import within
 

@@ -17,7 +17,7 @@ from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2, members_pb2, pending_pb2
 from node.access.control import AccessControl
-from node.access.permissions import group_resource, topic_resource
+from node.access.permissions import LOOK_AT_TOPIC, group_resource, topic_resource
 from node.api import damage, dead_letters, pending
 from node.api.calls import Context
 from node.api.checks import (
@@ -277,6 +277,7 @@ class Admin:
         self, request: groups_pb2.SkipRequest, _context: Context
     ) -> groups_pb2.SkipResponse:
         """Let a group go on behind some messages."""
+        self._access.check(LOOK_AT_TOPIC, request)
         check_group(request.group)
         check_readable_topic(request.topic)
         check_at_least("before_ms", request.before_ms, 0)
@@ -296,6 +297,7 @@ class Admin:
         self, request: groups_pb2.ResetGroupRequest, _context: Context
     ) -> groups_pb2.ResetGroupResponse:
         """Let a group begin anew in a topic."""
+        self._access.check(LOOK_AT_TOPIC, request)
         check_group(request.group)
         check_readable_topic(request.topic)
         target = reset_target_of(request)

@@ -35,6 +35,7 @@ from node.api.group_settings import (
     unblocking_of,
 )
 from node.api.listing import Page, by_name
+from node.api.quota_gate import QuotaGate
 from node.api.status_answer import NodeIdentity, status_answer
 from node.contracts.broker import (
     CatalogUpdate,
@@ -58,8 +59,18 @@ class Admin:
         identity: NodeIdentity,
         cluster: ClusterPort,
         access: AccessControl,
+        quotas: QuotaGate,
     ) -> None:
-        """`identity`: of this node; `cluster`: which it is one of; `access`: what lists show."""
+        """Of one node.
+
+        Args:
+            engine: does it.
+            identity: of this node.
+            cluster: which it is one of.
+            access: what lists show.
+            quotas: count what is moved.
+        """
+        self._quotas = quotas
         self._access = access
         self._engine = engine
         self._identity = identity
@@ -259,7 +270,7 @@ class Admin:
         self, request: pending_pb2.ReschedulePendingRequest, _context: Context
     ) -> pending_pb2.ReschedulePendingResponse:
         """Move a page of it to another due time."""
-        return await pending.reschedule_pending(self._engine, request)
+        return await pending.reschedule_pending(self._engine, self._quotas, request)
 
     async def list_damaged(
         self, request: wire.ListDamagedRequest, _context: Context

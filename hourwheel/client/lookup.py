@@ -107,6 +107,7 @@ class Lookups:
 
         Raises:
             InvalidMessageId: a text that is no id.
+            InvalidArgument: the master has changed between two pages: ask again.
             DataLoss: a place of the log that has to be read is damaged on the master.
         """
         parsed = of if isinstance(of, MessageId) else message_id.parse(of)

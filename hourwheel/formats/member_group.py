@@ -14,7 +14,7 @@ from hourwheel.errors import InvalidGroup
 from hourwheel.limits import NAME_BYTES_MAX
 
 MEMBER_PREFIX: Final = "%BROADCAST%"
-_SEPARATOR: Final = "|"
+SEPARATOR: Final = "|"
 _GROUP: Final = re.compile(r"[A-Za-z0-9_.|-]+")
 _MEMBER: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -34,9 +34,9 @@ def member_group_name(group: str, member: str) -> str:
         InvalidGroup: one of the names is empty, has a character that is not allowed, or both
             together are too long.
     """
-    name = f"{MEMBER_PREFIX}{group}{_SEPARATOR}{member}"
+    name = f"{MEMBER_PREFIX}{group}{SEPARATOR}{member}"
     if not _GROUP.fullmatch(group) or not _MEMBER.fullmatch(member) or len(name) > NAME_BYTES_MAX:
-        room = NAME_BYTES_MAX - len(MEMBER_PREFIX) - len(_SEPARATOR)
+        room = NAME_BYTES_MAX - len(MEMBER_PREFIX) - len(SEPARATOR)
         raise InvalidGroup(
             "a broadcast's name is of letters, digits, '_', '.', '|' or '-', its member's of the"
             f" same without '|', and both together have at most {room}, not"
@@ -52,7 +52,7 @@ def is_member_group(name: str) -> bool:
 
 def membership_of(name: str) -> Membership:
     """Of which broadcast a group is which member. Raises InvalidGroup: of none."""
-    group, _, member = name.removeprefix(MEMBER_PREFIX).rpartition(_SEPARATOR)
+    group, _, member = name.removeprefix(MEMBER_PREFIX).rpartition(SEPARATOR)
     if not is_member_group(name) or member_group_name(group, member) != name:
         raise InvalidGroup(f"{name[:200]!r} is no member of a broadcast")
     return Membership(group, member)

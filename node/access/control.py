@@ -33,7 +33,8 @@ LOGIN_ENDS_MS: Final[ContextVar[int | None]] = ContextVar("LOGIN_ENDS_MS", defau
 LOGIN_HOLDS: Final[ContextVar[Callable[[], bool] | None]] = ContextVar("LOGIN_HOLDS", default=None)
 """Whether what the caller has shown still counts, asked at each call of a stream; None: it does.
 
-A user's secret counts until the user is deleted or has another one."""
+A user's secret counts until the user is deleted or has another one, in the control state or in the
+users' file; a token until the key that has signed it is taken out of the keys' file."""
 
 Identify: TypeAlias = Callable[[Any], Awaitable[Principal]]
 """From gRPC's context of a call to who makes it. Raises HourwheelError: it cannot be let in."""
@@ -61,6 +62,14 @@ class AccessControl:
     def replace(self, policy: AccessPolicy) -> None:
         """Decide by `policy` from now on; polls that it does not allow end."""
         self.policy = policy
+        self.look_again()
+
+    def look_again(self) -> None:
+        """End what waits and is not allowed any more: logins may have ended, too.
+
+        To be called whenever what a login rests on has changed: users, or keys of tokens.
+        """
+        policy = self.policy
         revoked = [
             one
             for one in self._waiting
@@ -76,7 +85,8 @@ class AccessControl:
 
         Raises:
             PermissionDenied: it names the permission that is missing.
-            Unauthenticated: the user is gone who has opened the stream, or has another secret.
+            Unauthenticated: the user is gone who has opened the stream, or has another secret, or
+                the key that has signed its token is.
             Unavailable: this node does not know yet who may do what.
         """
         policy = self.policy
@@ -125,7 +135,7 @@ class AccessControl:
         try:
             yield
         except asyncio.CancelledError:
-            if one in self._waiting:  # not by `replace`: the client went away, or the node stops
+            if one in self._waiting:  # not by `look_again`: the client went away, or the node stops
                 raise
             task.uncancel()
             self.check(rule, request)  # says what is missing, unless it is granted again by now

@@ -198,8 +198,9 @@ RULES: Final[dict[str, Rule]] = {
     _ADMIN + "ReschedulePending": Rule(Operation.CANCEL, _topic),
     _ADMIN + "ListDamaged": Rule(Operation.LOOK, _damaged),
     _ADMIN + "DiscardDamaged": Rule(Operation.ADMINISTER, _group),
-    _ADMIN + "Skip": Rule(Operation.ADMINISTER, _group),  # what others get of the topic stays
-    _ADMIN + "ResetGroup": Rule(Operation.ADMINISTER, _group),  # likewise
+    # These two ask for `LOOK_AT_TOPIC`, too; what others get of the topic stays.
+    _ADMIN + "Skip": Rule(Operation.ADMINISTER, _group),
+    _ADMIN + "ResetGroup": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "ListDeadLetters": Rule(Operation.RECEIVE, _group),  # as one may receive them
     _ADMIN + "RedriveDeadLetters": Rule(Operation.ADMINISTER, _group),
     _ADMIN + "DescribeMessage": Rule(Operation.LOOK, _all_topics, _id),

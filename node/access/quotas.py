@@ -3,7 +3,8 @@
     rates        messages and bytes published in a second: buckets that fill up. A batch goes while
                  anything is left, however large it is, and the debt delays what comes after it. A
                  bucket holds what fills up in `BURST_MS`.
-    pending      messages that are accepted and not due yet, by ranges of due times
+    pending      messages that are accepted and not due yet, by ranges of due times; one that is
+                 moved counts until its new instant, in place of the first that was to end before
     at one time  calls, and connections that have calls under way
 
 A principal has the quota of its own name, or that of `*`, and none of them is shared: each counts
@@ -136,6 +137,25 @@ class PendingCount:
             self._counts[end_ms] = self._counts.get(end_ms, 0) + count
             self.count += count
 
+    def move(self, ranges: Mapping[int, int]) -> None:
+        """So many messages have new instants. Nobody knows which ranges they were in.
+
+        Each takes the place of the first one that ends no later than it does, if there is any: so
+        at no instant fewer are counted than before, and whoever moves what it has published has as
+        many as before.
+        """
+        for end_ms, count in sorted(ranges.items()):
+            left = count
+            while left and self._ends and self._ends[0] <= end_ms:
+                first_ms = self._ends[0]
+                gone = min(self._counts[first_ms], left)
+                self._counts[first_ms] -= gone
+                self.count -= gone
+                left -= gone
+                if not self._counts[first_ms]:
+                    del self._counts[heappop(self._ends)]
+            self.add({end_ms: count})
+
     def take_back(self, ranges: Mapping[int, int]) -> None:
         """What was added was not accepted; what is due meanwhile is forgotten already."""
         for end_ms, count in ranges.items():
@@ -257,6 +277,30 @@ class Quotas:
             return
         if wanted > most:
             raise _reached("pending_messages", most)
+        known = self._known_pending(name, now_ms)
+        _check_pending(known, most - wanted, most, now_ms)
+        known.add(ranges)
+
+    def check_moving(self, name: str, now_ms: int) -> None:
+        """Whether a principal may move messages: not while it has more than its quota.
+
+        How many a call moves nobody knows before. So it goes, and `note_moved` follows.
+
+        Raises:
+            QuotaExceeded, QuotaReached: it may not.
+        """
+        most = self.limits_of(name).pending_messages
+        if most is not None:
+            if not most:
+                raise _reached("pending_messages", 0)
+            _check_pending(self._known_pending(name, now_ms), most, most, now_ms)
+
+    def note_moved(self, name: str, ranges: Mapping[int, int], now_ms: int) -> None:
+        """So many messages are moved, by `ranges_of` their new instants; whosesoever they were."""
+        if self.limits_of(name).pending_messages is not None:
+            self._known_pending(name, now_ms).move(ranges)
+
+    def _known_pending(self, name: str, now_ms: int) -> PendingCount:
         known = self._pending.get(name)
         if known is None:
             known = self._pending[name] = PendingCount()
@@ -264,11 +308,7 @@ class Quotas:
                 self._pending.popitem(last=False)
         self._pending.move_to_end(name)
         known.pass_to(now_ms)
-        next_ms = known.next_ms()
-        if known.count + wanted > most and next_ms is not None:
-            wait_ms = min(next_ms - now_ms, COME_BACK_MS_MAX)
-            raise _exceeded("pending_messages", most, wait_ms)
-        known.add(ranges)
+        return known
 
     def give_pending_back(self, name: str, ranges: Mapping[int, int]) -> None:
         """They were not accepted."""
@@ -321,6 +361,13 @@ def check_count(quota: str, most: int, count: int) -> None:
     """One more is to be made, of topics or groups. Raises QuotaReached: there are enough."""
     if count >= most:
         raise _reached(quota, most)
+
+
+def _check_pending(known: PendingCount, count_max: int, most: int, now_ms: int) -> None:
+    next_ms = known.next_ms()
+    if known.count > count_max and next_ms is not None:
+        wait_ms = min(next_ms - now_ms, COME_BACK_MS_MAX)
+        raise _exceeded("pending_messages", most, wait_ms)
 
 
 def _full(quota: str, most: int) -> errors.ResourceExhausted:

@@ -5,13 +5,15 @@
     claims   iss and aud are those of the configuration, sub is who calls; exp must be there, and
              nbf may be
 
-A token that holds is remembered by a keyed digest, until it ends or the keys change.
+A token that holds is remembered by a keyed digest, until it ends or the keys change. What it has
+opened counts as long as the key that has signed it is in the file.
 """
 
 import hashlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import jwt
@@ -119,8 +121,11 @@ class Tokens:
                 )
             except jwt.InvalidTokenError:
                 continue
-            return self._login(claims, now_ms)
+            return self._login(claims, now_ms)._replace(holds=partial(self._has_key, one.key))
         raise errors.Unauthenticated
+
+    def _has_key(self, key: PublicKey) -> bool:
+        return any(one.key == key for one in self.files.value)
 
     def _login(self, claims: Mapping[str, Any], now_ms: float) -> Login:
         leeway_ms = self._section.token_leeway_ms

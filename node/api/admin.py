@@ -17,7 +17,7 @@ from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2, members_pb2, pending_pb2
 from node.access.control import AccessControl
-from node.access.permissions import group_resource, topic_resource
+from node.access.permissions import LOOK_AT_TOPIC, group_resource, topic_resource
 from node.api import damage, dead_letters, pending
 from node.api.calls import Context
 from node.api.checks import (
@@ -35,6 +35,7 @@ from node.api.group_settings import (
     unblocking_of,
 )
 from node.api.listing import Page, by_name
+from node.api.quota_gate import QuotaGate
 from node.api.status_answer import NodeIdentity, status_answer
 from node.contracts.broker import (
     CatalogUpdate,
@@ -58,8 +59,18 @@ class Admin:
         identity: NodeIdentity,
         cluster: ClusterPort,
         access: AccessControl,
+        quotas: QuotaGate,
     ) -> None:
-        """`identity`: of this node; `cluster`: which it is one of; `access`: what lists show."""
+        """Of one node.
+
+        Args:
+            engine: does it.
+            identity: of this node.
+            cluster: which it is one of.
+            access: what lists show.
+            quotas: count what is moved.
+        """
+        self._quotas = quotas
         self._access = access
         self._engine = engine
         self._identity = identity
@@ -259,7 +270,7 @@ class Admin:
         self, request: pending_pb2.ReschedulePendingRequest, _context: Context
     ) -> pending_pb2.ReschedulePendingResponse:
         """Move a page of it to another due time."""
-        return await pending.reschedule_pending(self._engine, request)
+        return await pending.reschedule_pending(self._engine, self._quotas, request)
 
     async def list_damaged(
         self, request: wire.ListDamagedRequest, _context: Context
@@ -277,6 +288,7 @@ class Admin:
         self, request: groups_pb2.SkipRequest, _context: Context
     ) -> groups_pb2.SkipResponse:
         """Let a group go on behind some messages."""
+        self._access.check(LOOK_AT_TOPIC, request)
         check_group(request.group)
         check_readable_topic(request.topic)
         check_at_least("before_ms", request.before_ms, 0)
@@ -296,6 +308,7 @@ class Admin:
         self, request: groups_pb2.ResetGroupRequest, _context: Context
     ) -> groups_pb2.ResetGroupResponse:
         """Let a group begin anew in a topic."""
+        self._access.check(LOOK_AT_TOPIC, request)
         check_group(request.group)
         check_readable_topic(request.topic)
         target = reset_target_of(request)

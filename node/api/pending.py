@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from hourwheel import errors, limits
@@ -13,6 +14,7 @@ from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import pending_pb2
 from node.api.checks import check_at_most, check_topic
+from node.api.quota_gate import QuotaGate
 from node.catalog.filter_cache import read_filter
 from node.contracts.broker import EnginePort
 from node.contracts.pending_page import PendingPart
@@ -68,13 +70,16 @@ async def cancel_pending(
 
 
 async def reschedule_pending(
-    engine: EnginePort, request: pending_pb2.ReschedulePendingRequest
+    engine: EnginePort, quotas: QuotaGate, request: pending_pb2.ReschedulePendingRequest
 ) -> pending_pb2.ReschedulePendingResponse:
     """Move a page of them."""
     if not 0 < request.new_due_ms <= DUE_MS_MAX:
         raise errors.InvalidDueTime("new_due_ms is no due time", due_ms=request.new_due_ms)
     query = replace(await _choice(request), new_due_ms=request.new_due_ms)
-    page = await engine.reschedule_pending(query, request.page_token)
+    page = await quotas.moving(
+        engine.reschedule_pending(query, request.page_token),
+        lambda it: np.full(it.changed_count, query.new_due_ms, np.int64),
+    )
     return pending_pb2.ReschedulePendingResponse(
         rescheduled_count=page.changed_count,
         missed_count=page.missed_count,

@@ -15,7 +15,7 @@ from hourwheel.formats import meta as metas
 from hourwheel.formats.dedup_key import DedupKey, make_dedup_key
 from hourwheel.formats.expiry_field import expires_field
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, gene_of
-from hourwheel.outcomes import IfPending
+from hourwheel.outcomes import IfPending, RescheduleOutcome
 from hourwheel.types import SEQUENCE_MAX
 from hourwheel.v1.broker_pb2 import (
     CancelRequest,
@@ -168,8 +168,9 @@ class Producer:
         if request.keys or request.topic:
             keys = _keys_of(request)
             times_ms, are_delays = _times_of(request, len(keys))
-            of_keys = await self._engine.reschedule_keys(
-                request.topic, keys, times_ms, are_delays=are_delays
+            of_keys = await self._quotas.moving(
+                self._engine.reschedule_keys(request.topic, keys, times_ms, are_delays=are_delays),
+                lambda it: np.repeat(it.due_ms, it.rescheduled_counts),
             )
             return RescheduleResponse(
                 outcomes=of_keys.outcomes.tolist(),
@@ -180,7 +181,10 @@ class Producer:
         times_ms, are_delays = _times_of(request, len(ids))
         if not len(ids):
             return RescheduleResponse()
-        found = await self._engine.reschedule(ids, times_ms, are_delays=are_delays)
+        found = await self._quotas.moving(
+            self._engine.reschedule(ids, times_ms, are_delays=are_delays),
+            lambda rows: rows["due_ms"][rows["outcome"] == RescheduleOutcome.RESCHEDULED],
+        )
         return RescheduleResponse(
             outcomes=found["outcome"].tolist(), due_ms=found["due_ms"].tolist()
         )

@@ -1,6 +1,8 @@
 """Where calls meet the quotas of those who make them: what they publish, and what they would make.
 
     rates and pending messages    taken before the engine is asked, given back where it refuses
+    pending messages that move    counted behind the call, which tells how many they are; refused
+                                  while there are more than the quota says
     topics and groups             a call that would make one, of names that its caller may use,
                                   is refused when there are as many of those as the quota says
 
@@ -91,6 +93,8 @@ class QuotaGate:
         self._being_made: Counter[_Made] = Counter()
         self._turns: dict[str, _Turns] = {}
         """By principal, of those that have calls in them."""
+        self._moving: set[asyncio.Future[Any]] = set()
+        """Nobody else may hold on to them: their callers may have gone away."""
 
     @property
     def is_on(self) -> bool:
@@ -138,6 +142,42 @@ class QuotaGate:
                 give_back()
                 quotas.give_rates_back(taken)
             raise
+
+    async def moving(
+        self,
+        move: Coroutine[Any, Any, AnswerT],
+        due_ms_of: Callable[[AnswerT], NDArray[np.int64]],
+    ) -> AnswerT:
+        """What `move` says, by which the caller moves pending messages.
+
+        It is counted also where the caller goes away meanwhile.
+
+        Args:
+            move: of the engine; it goes on to its end once it is begun.
+            due_ms_of: of its answer, the new instants of the messages that were moved.
+
+        Raises:
+            QuotaExceeded, QuotaReached: the caller may not, and nothing was moved.
+        """
+        quotas, name = self._quotas, CALLER.get().name
+        if not quotas.is_on or quotas.limits_of(name).pending_messages is None:
+            return await move
+        try:
+            quotas.check_moving(name, self._engine.now_ms())
+        except errors.ResourceExhausted:
+            move.close()
+            raise
+        moving = asyncio.ensure_future(move)
+        self._moving.add(moving)
+
+        def note(done: "asyncio.Future[AnswerT]") -> None:
+            self._moving.discard(done)
+            if not done.cancelled() and done.exception() is None:
+                now_ms = self._engine.now_ms()
+                quotas.note_moved(name, ranges_of(due_ms_of(done.result()), now_ms), now_ms)
+
+        moving.add_done_callback(note)
+        return await asyncio.shield(moving)
 
     def limited(
         self, method: str, implement: Callable[[RequestT, Any], Coroutine[Any, Any, AnswerT]]

@@ -215,7 +215,7 @@ class ApiServer:
         self._servicers: tuple[tuple[ServiceDescriptor, object], ...] = (
             (PRODUCER, producer),
             (CONSUMER, consumer),
-            (ADMIN, Admin(parts.engine, identity, cluster, access)),
+            (ADMIN, Admin(parts.engine, identity, cluster, access, self._quotas)),
             (ACCESS, Access(parts.administration)),
             (LOOKUP, Lookup(parts.engine, access)),
             (

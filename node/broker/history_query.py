@@ -4,16 +4,25 @@ A page is made in slices of a few milliseconds. It ends when the history does, w
 events, or when its time is up, and then says where to go on: the token holds the whole trail.
 
     byte  size  little-endian
-       0     1  version, 3
-       1     8  binding: BLAKE2b of the message's id and topic
-       9   8*n  i64: facts, counts of the four lists, then their fields one by one
-       -     8  seal: BLAKE2b of the bytes before, keyed by the cluster's id
+       0     1  version, 4
+       1     4  epoch  u32
+       5    16  binding: BLAKE2b of the message's id and topic
+      21   8*n  i64: facts, counts of the four lists, then their fields one by one
+       -    16  seal: BLAKE2b of the bytes before
+
+Both hashes are keyed by a secret that is drawn for each mastership and does not leave it. A trail
+says which entries of which queues are told, and how much there is to do for a page: whoever could
+make one up would be told of the messages of any topic.
 """
 
 import asyncio
+import hmac
+import secrets
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import chain
+from operator import mul
+from struct import Struct
 from typing import Final
 
 import numpy as np
@@ -24,7 +33,18 @@ from hourwheel.types import TopicId, topic_of
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.history import HistoryPage, MessageEvent
-from node.shard.history import Event, History, Place, Trail, Waiting, begin, find_publish
+from node.shard.history import (
+    PLACES_MAX,
+    SEEN_MAX,
+    WAITING_MAX,
+    Event,
+    History,
+    Place,
+    Trail,
+    Waiting,
+    begin,
+    find_publish,
+)
 from node.shard.named_messages import is_shown
 from storage.log.commit_log import CommitLog
 
@@ -36,16 +56,26 @@ _WAITING_MAX: Final = 16
 """Pages that wait for their turn; each takes `PAGE_S`, or a little more."""
 _NAME_BYTES: Final = 24
 """Of a dedup key in a token: three numbers."""
-_VERSION: Final = b"\x03"
-_HASH_BYTES: Final = 8
+_VERSION: Final = 4
+_HEAD: Final = Struct("<BI")
+_HASH_BYTES: Final = 16
+_FACTS: Final = 13
+"""Numbers before those of the lists: of the dedup key, of the message, and the lists' counts."""
+_ROW_WIDTHS: Final = (len(Place._fields), len(Waiting._fields), 3, 4)
+_ROW_COUNTS_MAX: Final = (PLACES_MAX, WAITING_MAX, SEEN_MAX, SEEN_MAX)
+"""A trail with more is not followed any further, and so has no token."""
+TOKEN_BYTES_MAX: Final = (
+    _HEAD.size + 2 * _HASH_BYTES + 8 * (_FACTS + sum(map(mul, _ROW_WIDTHS, _ROW_COUNTS_MAX)))
+)
 
 
 class HistoryQuery:
     """See EnginePort.history. Of one mastership; on the event loop's thread."""
 
-    def __init__(self, serving: Serving, cluster_id: bytes) -> None:
+    def __init__(self, serving: Serving) -> None:
         """Read the shard of `serving`."""
-        self._serving, self._cluster_id = serving, cluster_id
+        self._serving, self._key = serving, secrets.token_bytes(32)
+        self._epoch = serving.mastership.epoch
         self._shard = serving.mastership.shard
         self._turns = Turns("histories", _WAITING_MAX)
 
@@ -60,6 +90,9 @@ class HistoryQuery:
             return page
         if token:
             trail = self._unpack(of, topic, token)
+            if topic and topic != self._topic_name(trail.topic_id):
+                page.is_complete = False  # it was deleted meanwhile
+                return page
         else:
             found = await self._begin(of, topic, slices)
             if found is None:
@@ -148,39 +181,64 @@ class HistoryQuery:
             *chain.from_iterable((*trail.places, *trail.waiting, *sorted(trail.seen))),
             *chain.from_iterable((*key, count) for key, count in sorted(trail.failures.items())),
         ]
-        raw = np.array(numbers, "<i8").tobytes()
-        body = _VERSION + self._hash(f"{of} {topic}".encode()) + raw
+        head = _HEAD.pack(_VERSION, self._epoch) + self._binding(of, topic)
+        body = head + np.array(numbers, "<i8").tobytes()
         return body + self._hash(body)
 
     def _unpack(self, of: MessageId, topic: str, token: bytes) -> Trail:
         """The trail of a token that `_pack` made, for the same question. Raises InvalidArgument."""
         body, seal = token[:-_HASH_BYTES], token[-_HASH_BYTES:]
-        head = _VERSION + self._hash(f"{of} {topic}".encode())
-        if not body.startswith(head) or seal != self._hash(body):
-            raise errors.InvalidArgument(
-                "this is no page token of this message's history", field="page_token"
-            )
-        numbers: list[int] = np.frombuffer(body[len(head) :], "<i8").tolist()
-        name_bytes, words, numbers = numbers[0], numbers[1:4], numbers[4:]
-        name = np.array(words, "<i8").tobytes()[:name_bytes]
-        offset, is_complete, due_ms, store_ms, topic_id = numbers[:5]
-        place_count, waiting_count, seen_count, failure_count = numbers[5:9]
-        rows = iter(numbers[9:])
+        if len(body) < _HEAD.size + _HASH_BYTES or len(token) > TOKEN_BYTES_MAX:
+            raise _invalid()
+        version, epoch = _HEAD.unpack_from(body)
+        if version != _VERSION:
+            raise _invalid()
+        if epoch != self._epoch:
+            why = "this page token is of another mastership: the master has changed, begin again"
+            raise errors.InvalidArgument(why, field="page_token")
+        binding, raw = body[_HEAD.size :][:_HASH_BYTES], body[_HEAD.size + _HASH_BYTES :]
+        if not hmac.compare_digest(seal, self._hash(body)) or binding != self._binding(of, topic):
+            raise _invalid()
+        return _parse(of, raw)
 
-        def take(count: int, width: int) -> list[list[int]]:
-            return [[next(rows) for _ in range(width)] for _ in range(count)]
-
-        return Trail(
-            *(of.sequence, due_ms, store_ms, TopicId(topic_id), offset, bool(is_complete)),
-            [Place._make(row) for row in take(place_count, len(Place._fields))],
-            [Waiting._make(row) for row in take(waiting_count, len(Waiting._fields))],
-            {(row[0], row[1], row[2]) for row in take(seen_count, 3)},
-            {(row[0], row[1], row[2]): row[3] for row in take(failure_count, 4)},
-            name,
-        )
+    def _binding(self, of: MessageId, topic: str) -> bytes:
+        return self._hash(f"{of} {topic}".encode())
 
     def _hash(self, raw: bytes) -> bytes:
-        return blake2b(raw, digest_size=_HASH_BYTES, key=self._cluster_id).digest()
+        return blake2b(raw, digest_size=_HASH_BYTES, key=self._key).digest()
+
+
+def _parse(of: MessageId, raw: bytes) -> Trail:
+    """The trail of the numbers of a token, checked again. Raises InvalidArgument."""
+    if len(raw) % 8 or len(raw) < 8 * _FACTS:
+        raise _invalid()
+    numbers: list[int] = np.frombuffer(raw, "<i8").tolist()
+    name_bytes, words, numbers = numbers[0], numbers[1:4], numbers[4:]
+    offset, is_complete, due_ms, store_ms, topic_id = numbers[:5]
+    counts, rest = numbers[5:9], numbers[9:]
+    fits = all(0 <= one <= most for one, most in zip(counts, _ROW_COUNTS_MAX, strict=True))
+    fits = fits and 0 <= name_bytes <= _NAME_BYTES
+    if not fits or sum(map(mul, counts, _ROW_WIDTHS)) != len(rest):
+        raise _invalid()
+    rows = iter(rest)
+    places, waiting, seen, failures = (
+        [[next(rows) for _ in range(width)] for _ in range(count)]
+        for count, width in zip(counts, _ROW_WIDTHS, strict=True)
+    )
+    return Trail(
+        *(of.sequence, due_ms, store_ms, TopicId(topic_id), offset, bool(is_complete)),
+        [Place._make(row) for row in places],
+        [Waiting._make(row) for row in waiting],
+        {(row[0], row[1], row[2]) for row in seen},
+        {(row[0], row[1], row[2]): row[3] for row in failures},
+        np.array(words, "<i8").tobytes()[:name_bytes],
+    )
+
+
+def _invalid() -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        "this is no page token of this message's history", field="page_token"
+    )
 
 
 class _Slices:

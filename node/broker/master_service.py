@@ -149,7 +149,7 @@ class MasterService:
         self.keys = KeyService(
             self, self.publishing.small_calls, host.group_commit, host.cluster_id
         )
-        self.history = HistoryQuery(self, host.cluster_id)
+        self.history = HistoryQuery(self)
         self.rescheduling = RescheduleService(self, self.publishing, self.keys)
         self.transactions = TransactionService(
             self,

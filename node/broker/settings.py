@@ -85,6 +85,7 @@ def engine_config(config: NodeConfig) -> EngineConfig:
             groups_auto_create=groups.auto_create,
             groups_max=config.limits.groups,
             members_max=config.limits.broadcast_members,
+            members_per_broadcast_max=config.limits.members_per_broadcast,
             group_idle_ms=config.limits.group_idle_ms,
             topic_idle_ms=config.limits.topic_idle_ms,
             subscriptions_max=config.limits.subscriptions,

@@ -18,7 +18,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.formats.member_group import MEMBER_PREFIX, membership_of
+from hourwheel.formats.member_group import MEMBER_PREFIX, SEPARATOR, membership_of
 from hourwheel.limits import MEMBER_IDLE_MS_DEFAULT
 from hourwheel.types import GroupId
 from node.catalog import positions
@@ -133,6 +133,19 @@ class BroadcastMembers:
             )
         count = catalog.count_groups(MEMBER_PREFIX)
         check_room("broadcast_members", count, defaults.members_max)
+        if count >= defaults.members_per_broadcast_max:
+            check_room(
+                "members_per_broadcast",
+                self._count_of(membership_of(joining.group).group, count),
+                defaults.members_per_broadcast_max,
+            )
+
+    def _count_of(self, broadcast: str, member_count: int) -> int:
+        """How many of all members are those of one broadcast."""
+        prefix = f"{MEMBER_PREFIX}{broadcast}{SEPARATOR}"
+        found = self._shard.views.catalog.groups_after(prefix, member_count)
+        names = [one.name.removeprefix(prefix) for one in found if one.name.startswith(prefix)]
+        return sum(SEPARATOR not in name for name in names)  # else of a longer name
 
     async def _begin_again(self, known: Group, joining: Joining) -> None:
         """The last who joins has the name; polls of those before are refused."""

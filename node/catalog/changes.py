@@ -29,6 +29,7 @@ class DefaultsConfig:
     groups_max: int = 10_000
     members_max: int = 1_000
     """Of broadcasts."""
+    members_per_broadcast_max: int = 900
     group_idle_ms: int = 7 * 86_400_000
     """See node/catalog/unused_groups.py. 0: never."""
     topic_idle_ms: int = 7 * 86_400_000

@@ -370,6 +370,13 @@ class LimitsSection(Section):
         ge=0,
         le=1 << 20,
     )
+    members_per_broadcast: int = _key(
+        900,
+        "groups",
+        "Members of one broadcast, so that none has the places of all others.",
+        ge=0,
+        le=1 << 20,
+    )
     subscriptions: int = _key(
         20_000, "subscriptions", "Of groups to topics, all together.", ge=1, le=1 << 20
     )

@@ -239,12 +239,17 @@ class Node:
         watched: list[Coroutine[object, None, None]] = []
         tokens = None
         find_hash = policies.find_hash
+
+        def look_again(_: object) -> None:
+            """Whoever is taken out of a file keeps nothing that is open."""
+            policies.control.look_again()
+
         if section.token_keys_file:
             tokens = Tokens(section)
-            watched.append(tokens.files.watch())
+            watched.append(tokens.files.watch(look_again))
         if section.users_file:
             users = UsersFile(section.users_file)
-            watched.append(users.files.watch())
+            watched.append(users.files.watch(look_again))
 
             def find_hash(name: str) -> str | None:
                 return users.find_hash(name) or policies.find_hash(name)

@@ -18,6 +18,8 @@ Whether a retry became a dead letter follows from the group's settings as they a
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import not_
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -56,6 +58,8 @@ CHUNKS_MAX: Final = 64
 PLACES_MAX: Final = 64
 """Deliveries that are followed at one time."""
 SEEN_MAX: Final = 1_024
+WAITING_MAX: Final = 1_024
+"""Units of it in the wheel, which are followed at one time."""
 _MERGED: Final = int(Flag.PER_MESSAGE_PRODUCER)
 _OCCURRENCES: Final = int(Flag.OCCURRENCES)
 
@@ -216,7 +220,8 @@ class History:
     def _may_go_on(self) -> bool:
         """Whether the rest of the log may have a record about the message."""
         trail, views = self.trail, self._views
-        if len(trail.places) > PLACES_MAX or len(trail.seen) + len(trail.failures) > SEEN_MAX:
+        too_much = len(trail.places) > PLACES_MAX or len(trail.waiting) > WAITING_MAX
+        if too_much or len(trail.seen) + len(trail.failures) > SEEN_MAX:
             trail.is_complete = False
             return False
         cursor = views.cursor.key
@@ -344,10 +349,12 @@ class History:
 
     def _release_to(self, key: Key, at_ms: int) -> list[Event]:
         """What waits up to a key was released; `at_ms` 0: as it came."""
-        found: list[Event] = []
-        for one in list(self.trail.waiting):
-            if Key(one.due_ms, self.trail.sequence) <= key:
-                self.trail.waiting.remove(one)
+        trail, found = self.trail, list[Event]()
+        are_due = [Key(one.due_ms, trail.sequence) <= key for one in trail.waiting]
+        if any(are_due):
+            released = list(compress(trail.waiting, are_due))
+            trail.waiting = list(compress(trail.waiting, map(not_, are_due)))
+            for one in released:
                 # A first release whose record is gone: nobody knows when.
                 is_known = one.group_id or not one.attempt
                 found += self.enter(one, at_ms or (one.since_ms if is_known else 0))

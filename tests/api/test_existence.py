@@ -13,12 +13,13 @@ from typing import Any, Final
 import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
+from grpc import aio
 
 from hourwheel import Message
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.gateway.routes import ROUTES
-from hourwheel.v1 import admin_pb2
+from hourwheel.v1 import admin_pb2, groups_pb2
 from hourwheel.v1.session_pb2 import SessionCall, SessionRequest
 from node.access.permissions import RULES
 from node.console.api import Api
@@ -162,6 +163,88 @@ async def test_stream_says_nothing_to_whom_it_refuses(method: str) -> None:
 
         assert "PERMISSION_DENIED" in await told("", THERE)
         await assert_refusals_are_the_same(told, ("", "bob"), GRANTS)
+
+
+ASKED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "DiscardDamaged": {"all": True},
+    "ResetGroup": {"to": groups_pb2.START_AT_FIRST, "count_only": True},
+    "RedriveDeadLetters": {"message_ids": ["0" * 48]},
+}
+"""What requests need that a name alone does not make whole."""
+HALVES: Final = {
+    f"{kind}s-{'-'.join(operations)}": (kind, frozenset(operations))
+    for kind in KINDS
+    for operations in [*((one,) for one in Operation), tuple(Operation)]
+}
+"""Caller -> what it may on all things of one kind; nothing on those of the other."""
+
+
+def asked_of(method: str, topic: str, group: str) -> Any:
+    """A request that is about these."""
+    descriptor = METHODS[method].input_type
+
+    def filled_in(request: Any) -> Any:
+        for field in request.DESCRIPTOR.fields:
+            value = getattr(request, field.name)
+            text = {"topic": topic, "topics": topic, "group": group}.get(field.name, "")
+            if field.name == "name":
+                text = topic if "Topic" in method else group if "Group" in method else "it"
+            if field.type == field.TYPE_STRING and text:
+                if field.is_repeated:
+                    value[:] = [text]
+                else:
+                    setattr(request, field.name, text)
+            elif (
+                field.type == field.TYPE_MESSAGE
+                and field.is_repeated
+                and "topic" in field.message_type.fields_by_name
+            ):
+                filled_in(value.add())
+        return request
+
+    more = ASKED.get(method.rpartition(".")[2], {})
+    return filled_in(GetMessageClass(descriptor)(**more))
+
+
+async def test_who_may_on_one_kind_is_told_nothing_of_the_other(tmp_path: Path) -> None:
+    """By a node with all that is in it: what a call needs is asked, and what it finds out, too."""
+    base = {"disk": {"free_bytes_min": 0}}
+    async with EmbeddedNode(tmp_path, base) as node, AsyncAdmin(node.address) as admin:
+        for name in ("group", THERE):
+            await admin.create_topic(name.replace("group", "topic"))
+            await admin.put_group(name)
+        await admin.put_user("root", "secret")
+        for who, (kind, operations) in HALVES.items():
+            await admin.put_user(who, "secret")
+            await admin.grant(who, operations, kind, "*")
+    on = {**base, "access": {"is_on": True, "administrators": "root"}}
+    let_in: set[str] = set()
+    async with EmbeddedNode(tmp_path, on) as node, aio.insecure_channel(node.address) as channel:
+
+        async def told(who: str, method: str, request: Any) -> str:
+            service, _, last = method.rpartition(".")
+            call: Any = channel.unary_unary(f"/{service}/{last}")
+            login = (("authorization", basic(who, "secret")),)
+            try:
+                return str(await call(request.SerializeToString(), metadata=login, timeout=60))
+            except aio.AioRpcError as error:
+                if error.code() != grpc.StatusCode.PERMISSION_DENIED:
+                    let_in.add(last)
+                sent = sorted(map(str, error.trailing_metadata() or ()))
+                return str([error.code(), error.details(), sent])
+
+        for method in [one for one in RULES if not METHODS[one].client_streaming]:
+            for who, (kind, _) in HALVES.items():
+                is_of_groups = kind is ResourceKind.GROUP
+                there, gone = (
+                    asked_of(method, *((name, "group") if is_of_groups else ("topic", name)))
+                    for name in (THERE, GONE)
+                )
+                if there != gone:
+                    answers = await told(who, method, there), await told(who, method, gone)
+                    told_there, told_gone = answers
+                    assert told_there.replace(THERE, GONE) == told_gone, (method, who)
+    assert not let_in
 
 
 @pytest.mark.parametrize("call", [one.name for one in SessionCall.DESCRIPTOR.oneofs[0].fields])

@@ -2,14 +2,15 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import pytest
 
-from hourwheel import errors
+from hourwheel import errors, watched_files
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.batch_builder import Columns, build, draft_columns
 from hourwheel.client.consumer import AsyncConsumer
@@ -18,15 +19,22 @@ from hourwheel.client.producer import AsyncProducer
 from hourwheel.clock import SystemClock
 from hourwheel.transport.access import Tls
 from hourwheel.transport.channel import Channel
-from hourwheel.v1 import broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import (
+    broker_pb2,
+    consumer_pb2,
+    consumer_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+)
 from node.access.authentication import Authenticator
 from node.access.tokens import Tokens
-from node.access.user_secrets import UserSecrets
+from node.access.user_secrets import UserSecrets, hash_of
 from node.config.model import NodeConfig
 from node.contracts.access import AccessPolicy
 from tests.support.api_world import ApiWorld, refused
 from tests.support.certificates import Authority, tls_section
-from tests.support.eventually import until
+from tests.support.embedded_node import EmbeddedNode
+from tests.support.eventually import until, until_told
 from tests.support.tokens import AUDIENCE, ISSUER, Signer
 
 SIGNER = Signer.new()
@@ -229,3 +237,70 @@ async def test_streams_of_a_user_who_is_gone_or_has_another_secret_are_refused(
         stream.cancel()
         session.cancel()
     secrets.close()
+
+
+Take = Callable[[Path], None]
+
+
+async def are_waiting(node: EmbeddedNode, count: int) -> bool:
+    """Whether so many polls and receive streams wait, as the node's metrics say it."""
+
+    def read() -> str:
+        with urlopen(f"http://{node.metrics_address}/metrics") as page:
+            return str(page.read(), "utf-8")
+
+    return f"\nhourwheel_long_polls {count}" in await asyncio.to_thread(read)
+
+
+def _without_alice(directory: Path) -> None:
+    users = directory / "users"
+    kept = [one for one in users.read_text().splitlines(keepends=True) if "alice" not in one]
+    users.write_text("".join(kept))
+
+
+def _without_her_key(directory: Path) -> None:
+    (directory / "keys.pem").write_bytes(Signer.new().public_pem)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "take"),
+    [("basic", _without_alice), ("bearer", _without_her_key)],
+)
+async def test_what_is_open_ends_when_a_file_has_its_login_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, take: Take
+) -> None:
+    monkeypatch.setattr(watched_files, "LOOK_S", 0.05)
+    given = b64encode(b"alice:secret").decode() if scheme == "basic" else token("alice")
+    metadata = [("authorization", f"{scheme} {given}")]
+    hashed = hash_of("secret")
+    (tmp_path / "users").write_text(f"alice:{hashed}\nbob:{hashed}\n")
+    (tmp_path / "keys.pem").write_bytes(SIGNER.public_pem)
+    values = {
+        "access": {"is_on": True, "administrators": "alice bob", "metrics": False},
+        "authentication": {
+            "users_file": str(tmp_path / "users"),
+            "token_keys_file": str(tmp_path / "keys.pem"),
+            "token_issuer": ISSUER,
+            "token_audience": AUDIENCE,
+        },
+        "disk": {"free_bytes_min": 0},
+    }
+    asked = consumer_pb2.ReceiveRequest(group="g", topic="orders")
+    opened = session_pb2.ReceiveStreamRequest(receive=asked, credits=10)
+    async with EmbeddedNode(tmp_path / "data", values) as node:
+        async with AsyncAdmin(node.address, user=("bob", "secret")) as admin:
+            await admin.create_topic("orders")
+            await admin.put_group("g")
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            session = session_pb2_grpc.SessionServiceStub(channel).Session(metadata=metadata)
+            call = session_pb2.SessionCall(call_id=1, receive_stream=opened)
+            await session.write(session_pb2.SessionRequest(calls=[call]))
+            consumer = consumer_pb2_grpc.ConsumerServiceStub(channel)
+            asked.wait_ms = 60_000
+            poll = asyncio.ensure_future(refused(consumer.Receive(asked, metadata=metadata)))
+            await until_told(lambda: are_waiting(node, 2))
+            take(tmp_path)
+            assert (await asyncio.wait_for(poll, 30)).reason == "UNAUTHENTICATED"
+            while not (answers := (await asyncio.wait_for(session.read(), 30)).answers):
+                pass
+            assert answers[0].error.reason == "UNAUTHENTICATED"

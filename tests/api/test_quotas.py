@@ -8,14 +8,23 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.client.batch_builder import Columns, build, draft_columns
-from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2, session_pb2
+from hourwheel.v1 import (
+    admin_pb2,
+    broker_pb2,
+    consumer_pb2,
+    meta_pb2,
+    pending_pb2,
+    session_pb2,
+)
 from hourwheel.v1.broker_pb2_grpc import ProducerServiceStub
 from node.access.quotas import Limits, Quotas
 from node.contracts.broker import TopicInfo
+from node.contracts.pending_page import ChangedPage
 from node.telemetry.stats import QUOTAS
 from tests.support.api_world import ApiWorld, Refusal, refused
 from tests.support.callers import identify
-from tests.support.eventually import before_the_next_look, until
+from tests.support.eventually import before_the_next_look, until, until_told
+from tests.support.fake_engine import NOW_MS
 
 ALICE = (("who", "alice"),)
 BOB = (("who", "bob"),)
@@ -66,6 +75,70 @@ async def test_bytes_and_pending_messages_are_counted_and_given_back_when_refuse
         refusal = await refused(publish(world, ALICE, b"x", delay_ms=9_000))
         assert_exceeded(refusal, "pending_messages")
         await publish(world, ALICE, b"x")  # due at once
+
+
+async def reschedule_ids(world: ApiWorld, ids: list[str]) -> Any:
+    request = broker_pb2.RescheduleRequest(message_ids=ids, delay_ms=[86_400_000])
+    return await world.producer.Reschedule(request, metadata=ALICE)
+
+
+async def reschedule_keys(world: ApiWorld, ids: list[str]) -> Any:
+    keys = [f"key-{number}" for number in range(len(ids))]
+    request = broker_pb2.RescheduleRequest(topic="orders", keys=keys, delay_ms=[86_400_000])
+    return await world.producer.Reschedule(request, metadata=ALICE)
+
+
+async def reschedule_pending(world: ApiWorld, ids: list[str]) -> Any:
+    world.engine.changed_page = ChangedPage(changed_count=len(ids))
+    request = pending_pb2.ReschedulePendingRequest(
+        topic="orders", filter={"text": "*"}, new_due_ms=NOW_MS + 86_400_000
+    )
+    return await world.admin.ReschedulePending(request, metadata=ALICE)
+
+
+@pytest.mark.parametrize("move", [reschedule_ids, reschedule_keys, reschedule_pending])
+async def test_pending_messages_that_are_moved_are_counted(move: Any) -> None:
+    async with world_of(pending_messages=4) as world:
+        for number in range(4):
+            meta = meta_pb2.MessageMeta(keys=[f"key-{number}"])
+            await publish(world, ALICE, b"x", meta=meta, delay_ms=1_000)
+        published = await publish(world, BOB, *[b"x"] * 6, delay_ms=1_000)
+        ids = [one.message_id for one in published.messages]
+        await move(world, ids[:4])
+        world.engine.clock_ms += 60_000  # the first four would be due
+        refusal = await refused(publish(world, ALICE, b"x", delay_ms=1_000))
+        assert_exceeded(refusal, "pending_messages")
+        await move(world, ids[:4])  # as many as before
+        if move is reschedule_keys:
+            return
+        await move(world, ids)  # more, which nobody knows before it is done
+        before = len(world.engine.calls)
+        assert_exceeded(await refused(move(world, ids[:1])), "pending_messages")
+        assert len(world.engine.calls) == before
+
+
+async def test_move_is_counted_when_its_caller_goes_away_meanwhile() -> None:
+    async with world_of(pending_messages=1) as world:
+        published = await publish(world, BOB, b"x", delay_ms=1_000)
+        gate = world.engine.gates["reschedule"] = asyncio.Event()
+        request = broker_pb2.RescheduleRequest(
+            message_ids=[published.messages[0].message_id], delay_ms=[86_400_000]
+        )
+        call: Any = world.producer.Reschedule(request, metadata=ALICE)
+        await until(lambda: world.engine.asked("reschedule"))
+        call.cancel()
+        await until(lambda: world.stats.requests_in_flight == 0)
+        gate.set()
+        await until_told(lambda: is_refused_for_pending(world))
+
+
+async def is_refused_for_pending(world: ApiWorld) -> bool:
+    try:
+        await publish(world, ALICE, b"x", delay_ms=1_000)
+    except grpc.aio.AioRpcError:
+        return True
+    world.engine.clock_ms += 60_000  # what was published is due, and the next may be
+    return False
 
 
 async def test_publish_that_is_refused_costs_nothing_of_the_rate() -> None:

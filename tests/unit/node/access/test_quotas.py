@@ -1,6 +1,7 @@
 """What a principal uses is counted, what is too much is refused, and memory stays bounded."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -147,6 +148,49 @@ def test_pending_messages_count_until_they_are_due_or_were_not_accepted() -> Non
     assert wait_ms(lambda: hold(1, 1_000)) <= 2_100
     hold(1, 1_000, NOW_MS + 2_100)
     assert wait_ms(lambda: hold(2, 1_000, NOW_MS + 10_000)) <= module.COME_BACK_MS_MAX + 1
+
+
+def test_pending_messages_that_are_moved_count_until_their_new_instants() -> None:
+    quotas = quotas_of(pending_messages=3)
+
+    def ranges(count: int, delay_ms: int, now_ms: int) -> dict[int, int]:
+        return ranges_of(np.full(count, now_ms + delay_ms, np.int64), now_ms)
+
+    def move(count: int, delay_ms: int, now_ms: int = NOW_MS) -> None:
+        quotas.check_moving(ALICE, now_ms)
+        quotas.note_moved(ALICE, ranges(count, delay_ms, now_ms), now_ms)
+
+    def left(now_ms: int) -> int:
+        """How many may be published."""
+        for count in (3, 2, 1):
+            with suppress(errors.QuotaExceeded):
+                held = ranges(count, 5_000, now_ms)
+                quotas.hold_pending(ALICE, held, now_ms)
+                quotas.give_pending_back(ALICE, held)
+                return count
+        return 0
+
+    quotas.hold_pending(ALICE, ranges(2, 5_000, NOW_MS), NOW_MS)
+    for _ in range(4):
+        move(2, 86_400_000)  # its own, again and again: as many as before
+    assert left(NOW_MS + 60_000) == 1
+    move(1, 1_000)  # earlier than all that it has: one more, until then
+    assert (left(NOW_MS), left(NOW_MS + 60_000)) == (0, 1)
+    move(3, 90_000_000, NOW_MS + 60_000)
+    assert left(NOW_MS + 80_000_000) == 0
+    move(2, 99_000_000, NOW_MS + 95_000_000)  # nobody knew of them before
+    move(2, 99_900_000, NOW_MS + 95_000_000)
+    assert left(NOW_MS + 95_000_000) == 1
+    move(4, 99_990_000, NOW_MS + 95_000_000)  # how many, the call did not know
+    with pytest.raises(errors.QuotaExceeded):
+        move(1, 99_990_000, NOW_MS + 95_000_000)
+
+
+def test_pending_messages_are_not_moved_with_a_quota_of_zero_and_by_others_freely() -> None:
+    quotas = quotas_of(frozenset({BOB}), pending_messages=0)
+    with pytest.raises(errors.QuotaReached):
+        quotas.check_moving(ALICE, NOW_MS)
+    quotas.check_moving(BOB, NOW_MS)
 
 
 def test_memory_of_principals_and_of_ranges_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A message's history through an engine: what is told is what happened, page by page or at once."""
 
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE, MessageId, parse
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import EventKind, ReceiptOutcome, RescheduleOutcome
+from hourwheel.types import QUEUE_BITS
 from hourwheel.v1 import lookup_pb2
 from node.access.control import AccessControl
 from node.api.lookup import Lookup
@@ -273,16 +275,17 @@ async def test_history_when_the_message_is_none_or_of_another_topic(tmp_path: Pa
         assert await pages(world, of._replace(shard=3)) == ([], True)
 
 
+@pytest.mark.parametrize(("name", "most"), [("SEEN_MAX", 1), ("WAITING_MAX", 0)])
 async def test_history_when_more_happened_than_is_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
 ) -> None:
-    monkeypatch.setattr(history, "SEEN_MAX", 1)
+    monkeypatch.setattr(history, name, most)
     async with EngineWorld(tmp_path) as world:
         await world.receive()
         await world.publish(world.now_ms)
         of = id_of(world, 0, world.now_ms)
-        for _ in range(4):
-            await world.nack(world.select(await world.leased()), delay_ms=0)
+        for delay_ms in (0, 0, 0, 60_000):
+            await world.nack(world.select(await world.leased()), delay_ms=delay_ms)
         events, is_complete = await pages(world, of)
         assert not is_complete
         assert [one.kind for one in events[:3]] == [PUBLISHED, RELEASED, RETRIED]
@@ -310,6 +313,81 @@ async def test_history_when_a_token_is_of_another_message(
         ):
             with pytest.raises(errors.InvalidArgument, match="page token"):
                 await within(world.engine.history(message, topic, given))
+
+
+async def begun(world: EngineWorld) -> tuple[MessageId, bytes]:
+    """A message that much was done to, and the token of its second page."""
+    await world.receive()
+    await world.publish(world.now_ms, world.now_ms)
+    for _ in range(3):
+        await world.nack(world.select(await world.leased()), delay_ms=0)
+    of = id_of(world, 0, world.now_ms)
+    return of, (await within(world.engine.history(of, "orders", b""))).next_token
+
+
+def forged(key: bytes, of: MessageId, topic: str, numbers: list[int]) -> bytes:
+    """As tokens were when they were keyed by the cluster's id, which every client is told."""
+
+    def hashed(raw: bytes) -> bytes:
+        return blake2b(raw, digest_size=8, key=key).digest()
+
+    body = b"\x03" + hashed(f"{of} {topic}".encode()) + np.array(numbers, "<i8").tobytes()
+    return body + hashed(body)
+
+
+async def test_history_when_a_token_is_made_up_of_what_clients_know(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        await world.publish(world.now_ms)
+        await world.ack(world.select(await world.leased()))
+        of, topic_id = (
+            id_of(world, 0, world.now_ms),
+            world.engine.shard.views.catalog.get_topic("orders").topic_id,
+        )
+        waits = [0, topic_id << QUEUE_BITS, world.now_ms, 1, 1]
+        facts = [0, 0, 0, 0, 0, 1, world.now_ms, 1, topic_id]
+        for numbers in (
+            [*facts, 0, 1, 0, 0, *waits],  # of a message of a topic that may not be looked at
+            [*facts, 0, 1_000, 0, 0, *waits * 1_000],  # much to do
+            [*facts, 0, 1 << 40, 0, 0],
+            [*facts, 0, -1, 0, 0],
+            facts,
+            [],
+        ):
+            token = forged(world.engine.cluster_id, of, "others", numbers)
+            for given in (token, token[:-8], b"\x04" + token[1:]):
+                with pytest.raises(errors.InvalidArgument, match="page token"):
+                    await within(world.engine.history(of, "others", given))
+
+
+async def test_history_when_a_token_is_cut_or_changed_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_query, "EVENTS_MAX", 1)
+    async with EngineWorld(tmp_path) as world:
+        of, token = await begun(world)
+        for at in range(len(token)):
+            changed = token[:at] + bytes([token[at] ^ 1]) + token[at + 1 :]
+            for given in (token[:at], changed, token + token[at:]):
+                if given:
+                    with pytest.raises(errors.InvalidArgument, match="page token"):
+                        await within(world.engine.history(of, "orders", given))
+        assert (await within(world.engine.history(of, "orders", token))).events
+
+
+async def test_history_when_the_master_has_changed_or_the_topic_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_query, "EVENTS_MAX", 1)
+    async with EngineWorld(tmp_path) as world:
+        of, token = await begun(world)
+        await world.restart()
+        with pytest.raises(errors.InvalidArgument, match="the master has changed"):
+            await within(world.engine.history(of, "orders", token))
+        token = (await within(world.engine.history(of, "orders", b""))).next_token
+        await within(world.engine.delete_topic("orders"))
+        page = await within(world.engine.history(of, "orders", token))
+        assert (page.events, page.is_complete, page.next_token) == ([], False, b"")
 
 
 def test_every_outcome_of_a_record_has_its_event() -> None:

@@ -42,6 +42,7 @@ OTHER = {
         "group_idle_ms": 60_003,
         "topic_idle_ms": 60_004,
         "broadcast_members": 14,
+        "members_per_broadcast": 15,
     },
 }
 

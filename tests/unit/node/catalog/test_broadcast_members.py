@@ -301,6 +301,23 @@ async def test_joining_is_refused_when_there_are_too_many_members(tmp_path: Path
         assert not await join(world, "host-2", 4), "who is known comes back all the same"
 
 
+async def test_joining_is_refused_when_one_broadcast_has_too_many_and_not_another(
+    tmp_path: Path,
+) -> None:
+    most = DefaultsConfig(members_max=7, members_per_broadcast_max=2)
+    async with OwnedWorld(tmp_path, defaults=most) as world:
+        await begun(world)
+        await join(world, "host-1", 1)
+        for name in ("prices|eu", "prices-eu"):  # beside it by name, on either side
+            for member in ("host-1", "host-2"):
+                await join(world, group=member_group_name(name, member))
+        await join(world, "host-2", 2)
+        with pytest.raises(errors.LimitReached) as caught:
+            await join(world, "host-3", 3)
+        assert caught.value.params["limit"] == "limits.members_per_broadcast"
+        assert not await join(world, "host-2", 4), "who is known comes back all the same"
+
+
 async def test_joining_is_refused_when_groups_or_topics_are_not_made(tmp_path: Path) -> None:
     async with OwnedWorld(tmp_path, defaults=DefaultsConfig(groups_auto_create=False)) as world:
         await begun(world)

@@ -4,13 +4,14 @@ Pure: no node, no clock, no files. Each kind of violation has a name, for
 tests/unit/chaos/test_checker.py to plant it and see that it is found. The invariants are those of
 docs/ARCHITECTURE.md:
 
-    I1  lost, misplaced, not delivered
+    I1  lost, misplaced, not delivered, missed by a member
     I2  early, expired, expired early
     I3  published twice, queued twice, phantom, uncaused delivery, attempt, delivered after ack,
         acknowledged twice, not given back, expired twice
     I6  cancel, reschedule, dedup key
     I10 order, priority, in flight, too fast, occurrence twice, occurrence lost,
-        occurrence unwanted, reset, before its beginning, void receipt, not again
+        occurrence unwanted, reset, before its beginning, void receipt, not again,
+        re-driven twice, not re-driven, while paused
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained. Of one that was cut off
@@ -24,8 +25,10 @@ from math import inf
 from typing import Final, NamedTuple
 
 from chaos.actors.beginnings import begun_anew, last_life, life_of
+from chaos.actors.newsroom import heard_by_all, while_paused
 from chaos.actors.postponer import left_behind
 from chaos.actors.precedence import out_of_rank
+from chaos.actors.redriver import TOPICS_AGAIN, redriven
 from chaos.actors.shelf_life import out_of_date
 from chaos.actors.turns import beyond_limits, out_of_turn
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
@@ -82,6 +85,9 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
         *starmap(Violation, out_of_date(history, stored, bounds.clock_ms, bounds.held_ms)),
         *starmap(Violation, begun_anew(history, stored, bounds.clock_ms)),
+        *starmap(Violation, redriven(history, stored, bounds.clock_ms)),
+        *starmap(Violation, heard_by_all(history, stored, bounds.clock_ms)),
+        *starmap(Violation, while_paused(history, bounds.clock_ms)),
         *starmap(Violation, recurring(history, stored, bounds.clock_ms, bounds.lead_ms)),
     ]
 
@@ -150,7 +156,7 @@ def _queued(history: History, stored: Stored) -> Iterator[Violation]:
     """I3: one entry for each release: the first in its own topic, retries with rising attempts."""
     counted = Counter(stored.queued)
     for entry, count in counted.items():
-        if count > 1:
+        if count > 1 and entry.topic not in TOPICS_AGAIN:
             yield Violation("queued twice", f"{entry} stands {count} times in its queues")
     for entry in (*counted, *stored.pending):
         kept = stored.messages.get(entry.sequence)

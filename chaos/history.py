@@ -21,6 +21,7 @@ _LENGTHS: Final = 193
 _OTHERS: Final = frozenset(
     {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
     | {"changes", "occurrences", "life", "skip", "rank", "sweeps", "resets", "cut off"}
+    | {"chances", "redrives", "heard", "pauses"}
 )
 
 Verb: TypeAlias = Literal["ack", "nack"]
@@ -146,6 +147,55 @@ class Reset(NamedTuple):
     answered_ms: float
 
 
+class Chance(NamedTuple):
+    """A message came to the group whose dead letters are re-driven, and was done with."""
+
+    serial: int
+    attempt: int
+    epoch: int
+    """Of the lease, as `lease_id`: see `Delivery`."""
+    lease_id: int
+    receive_ms: int
+    """The node's clock when it handed the message out."""
+    end: str
+    """ack, or reject: it was to be a dead letter."""
+    is_ok: bool
+    """The node confirmed it; else it may have happened or not."""
+    requested_ms: float
+    answered_ms: float
+
+
+class Redrive(NamedTuple):
+    """All dead letters of that group were to be given back."""
+
+    count: int
+    """So many were, it was told."""
+    requested_ms: float
+    answered_ms: float | None
+    """None: it may be done, or done in part."""
+
+
+class Heard(NamedTuple):
+    """A message came to a member of the broadcast."""
+
+    member: str
+    serial: int
+    receive_ms: int
+    """The node's clock when it handed the message out."""
+    done_ms: float | None
+    """When its acknowledgement was confirmed; None: nobody knows."""
+
+
+class Pause(NamedTuple):
+    """A group was paused or resumed; one behind the other, and asked for until it was done."""
+
+    is_paused: bool
+    requested_ms: float
+    """For the first time."""
+    answered_ms: float | None
+    """None: nobody knows, its actor was ended before there was an answer."""
+
+
 class GuestCall(NamedTuple):
     """The second principal has published, or tried to."""
 
@@ -200,6 +250,10 @@ _EVENTS: Final[dict[str, Callable[..., Any]]] = {
     "guest_calls": GuestCall,
     "grant_changes": GrantChange,
     "changes": Change,
+    "chances": Chance,
+    "redrives": Redrive,
+    "heard": Heard,
+    "pauses": Pause,
 }
 """Field of a history -> what it holds, of those that hold nothing but numbers and names."""
 
@@ -247,6 +301,11 @@ class History:
     changes: list[Change] = field(default_factory=list)
     """Of recurrences; of each one behind the other."""
     occurrences: list[Occurrence] = field(default_factory=list)
+    chances: list[Chance] = field(default_factory=list)
+    redrives: list[Redrive] = field(default_factory=list)
+    """One behind the other; what was refused is left out."""
+    heard: list[Heard] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
     every_ms: int = 1_000
     """The interval of all recurrences."""
     is_cut_off: bool = False
@@ -287,7 +346,8 @@ class History:
         yield from (["sweeps", *one] for one in self.sweeps)
         yield from (["resets", *one] for one in self.resets)
         yield from (["limit", group, *limits] for group, limits in self.limits.items())
-        yield from (["changes", *one] for one in self.changes)
+        for name in ("changes", "chances", "redrives", "heard", "pauses"):
+            yield from ([name, *event] for event in getattr(self, name))
         yield from (["occurrences", *one] for one in self.occurrences)
         yield from (["deal", *serials] for serials in self.deals)
         yield from (["contradiction", text] for text in self.contradictions)

@@ -43,6 +43,10 @@ class Mix:
     """Whether what is due long after the test is moved to now, many at once."""
     has_resets: bool = True
     """Whether a group begins anew again and again."""
+    has_redrives: bool = True
+    """Whether dead letters are given to their group again."""
+    has_broadcasts: bool = True
+    """Whether each of some consumers gets all, and a group beside them is paused and resumed."""
     has_transactions: bool = True
     give_back_ratio: float = 0.05
     forget_ratio: float = 0.03
@@ -60,6 +64,8 @@ PLAIN_MIX: Final = Mix(
     has_priorities=False,
     has_bulk_moves=False,
     has_resets=False,
+    has_redrives=False,
+    has_broadcasts=False,
     has_transactions=False,
 )
 """What brokers of the first versions can do: publish, cancel, receive, acknowledge, give back."""

@@ -19,13 +19,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos.actors import clockmaker, grocer, postponer, pupils, ranker, rereader
+from chaos.actors import pupils, rereader
 from chaos.actors.company import (
     CONSUMERS,
+    QUEUES,
     groups_of,
     note_rules,
     publishers,
     settings_of,
+    watched_groups,
+    watchers,
     work_ms_max,
 )
 from chaos.actors.trader import Trader
@@ -163,14 +166,8 @@ class Workload:
                 background.append(
                     tasks.create_task(pupils.decide(self.admin, self.history, unblocker))
                 )
-            if self.mix.has_recurrences:
-                watched = AsyncConsumer(
-                    channel,
-                    group=clockmaker.GROUP,
-                    topic=clockmaker.TOPIC,
-                    unavailable_ms_max=self.hang_s * 1_000,
-                )
-                background.append(tasks.create_task(clockmaker.watch(self, watched)))
+            watching = watchers(self, channel, self.admin)
+            background += [tasks.create_task(one) for one in watching]
             if self.principals is not None:
                 as_guest = await clients.enter_async_context(
                     Channel(self.servers, **self.options(GUEST))
@@ -189,9 +186,7 @@ class Workload:
         return {} if self.principals is None else self.principals.options(name)
 
     async def _set_up(self) -> None:
-        more = {clockmaker.TOPIC: 1}
-        more |= {one.TOPIC: one.QUEUES for one in (grocer, postponer, pupils, ranker, rereader)}
-        for topic, queue_count in (TOPICS | more).items():
+        for topic, queue_count in (TOPICS | QUEUES).items():
             await self.admin.create_topic(topic, queue_count=queue_count)
         times: dict[str, Any] = {"invisible_ms": INVISIBLE_MS, "retry_delay_ms": 50}
         for group in self.history.groups:
@@ -246,7 +241,7 @@ class Workload:
         before = await self._place_if_wheel_is_empty()
         if before is None:
             return False
-        for group in (*self.history.groups, *([clockmaker.GROUP] * self.mix.has_recurrences)):
+        for group in (*self.history.groups, *watched_groups(self.mix)):
             lags = (await self.admin.get_group(group)).lags
             if any(lag.unresolved_count for lag in lags):
                 return False

@@ -3,7 +3,16 @@
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from chaos.actors import grocer, postponer, pupils, ranker, rereader
+from chaos.actors import (
+    clockmaker,
+    grocer,
+    newsroom,
+    postponer,
+    pupils,
+    ranker,
+    redriver,
+    rereader,
+)
 from chaos.actors.clockmaker import Clockmaker
 from chaos.actors.grocer import publish_perishables
 from chaos.actors.namer import publish_unique
@@ -14,7 +23,7 @@ from chaos.actors.rereader import Rereader, publish_reread
 from chaos.history import History
 from chaos.load import Load
 from chaos.message_mix import Mix
-from hourwheel import AsyncAdmin, AsyncProducer
+from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Channel
 
 GROUPS: Final = {
     "alpha-all": ("alpha", 64),
@@ -25,6 +34,7 @@ GROUPS: Final = {
     postponer.GROUP: (postponer.TOPIC, postponer.ATTEMPTS_MAX),
     **dict.fromkeys(grocer.GROUPS, (grocer.TOPIC, grocer.ATTEMPTS_MAX)),
     **dict.fromkeys(rereader.GROUPS, (rereader.TOPIC, rereader.ATTEMPTS_MAX)),
+    newsroom.PAUSED: (newsroom.TOPIC, newsroom.ATTEMPTS_MAX),
 }
 """Name -> (topic, most attempts)."""
 CONSUMERS: Final = (
@@ -37,7 +47,16 @@ CONSUMERS: Final = (
     *ranker.GROUPS,
     postponer.GROUP,
     *rereader.READERS,
+    newsroom.PAUSED,
 )
+QUEUES: Final = {
+    clockmaker.TOPIC: 1,
+    **{
+        one.TOPIC: one.QUEUES
+        for one in (grocer, newsroom, postponer, pupils, ranker, redriver, rereader)
+    },
+}
+"""Topic of an actor -> its number of queues."""
 _RULES: Final = pupils.GROUPS | ranker.GROUPS
 
 
@@ -49,6 +68,7 @@ def groups_of(mix: Mix) -> dict[str, tuple[str, int]]:
         ranker.TOPIC: mix.has_priorities,
         postponer.TOPIC: mix.has_bulk_moves,
         rereader.TOPIC: mix.has_resets,
+        newsroom.TOPIC: mix.has_broadcasts,
     }
     return {name: of for name, of in GROUPS.items() if is_used.get(of[0], True)}
 
@@ -101,4 +121,37 @@ def publishers(
         found.append(publish_in_order(load, producer))
     if mix.has_recurrences:
         found.append(Clockmaker(load, admin).work())
+    if mix.has_redrives:
+        found += [redriver.publish_doomed(load, producer), redriver.redrive(load, admin)]
+    if mix.has_broadcasts:
+        found += [newsroom.publish_news(load, producer), newsroom.pause_and_resume(load, admin)]
     return found
+
+
+def watchers(
+    load: "Workload", channel: Channel, admin: AsyncAdmin
+) -> list[Coroutine[Any, Any, None]]:
+    """Consumers with books of their own. They go on for ever."""
+    mix, found = load.mix, list[Coroutine[Any, Any, None]]()
+    if mix.has_recurrences:
+        watched = AsyncConsumer(
+            channel,
+            group=clockmaker.GROUP,
+            topic=clockmaker.TOPIC,
+            unavailable_ms_max=load.hang_s * 1_000,
+        )
+        found.append(clockmaker.watch(load, watched))
+    if mix.has_redrives:
+        found.append(redriver.serve(load, channel, admin))
+    if mix.has_broadcasts:
+        found += [newsroom.listen(load, channel, member) for member in newsroom.MEMBERS]
+    return found
+
+
+def watched_groups(mix: Mix) -> list[str]:
+    """Those of the watchers."""
+    return [
+        *([clockmaker.GROUP] * mix.has_recurrences),
+        *([redriver.GROUP] * mix.has_redrives),
+        *(newsroom.MEMBER_GROUPS if mix.has_broadcasts else ()),
+    ]

@@ -7,7 +7,7 @@ from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import GroupConfig
 from node.contracts.broker import CatalogUpdate, GroupSettings, NewTopic
 from node.shard.views import ORDER_LEVEL, RETENTION_LEVEL, Views
-from storage.views.catalog_items import Group, GroupOrder, Topic
+from storage.views.catalog_items import START_NOW_MS, Group, GroupOrder, Topic
 
 _KEPT: Final = (
     *("retry_delays_ms", "retry_jitter_percent", "start_ms"),
@@ -161,6 +161,14 @@ def with_settings(group: Group, settings: GroupSettings) -> Group:
     changed = replace(group, **numbers)
     delay_ms_max = max(changed.retry_delay_ms, changed.retry_delay_ms_max)
     return replace(changed, retry_delay_ms_max=delay_ms_max)
+
+
+def with_first_new_topic(group: Group, old: Group | None, next_topic_id: int) -> Group:
+    """The group, which notes from which topic on all are new to it: see `Group`."""
+    first = 0 if old is None else old.first_new_topic_id
+    if group.start_ms == START_NOW_MS and (old is None or old.start_ms != START_NOW_MS):
+        first = next_topic_id
+    return replace(group, first_new_topic_id=first)
 
 
 def group_config(

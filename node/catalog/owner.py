@@ -26,6 +26,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.types import NO_EPOCH, Epoch, GroupId, ShardId
 from node.catalog import control_items
+from node.catalog.changes import with_first_new_topic
 from node.catalog.command_batches import CommandBatches
 from node.catalog.control_items import Missing, missing_between, missing_of
 from node.catalog.log_changes import Applied, LogChanges
@@ -441,6 +442,7 @@ class CatalogOwner:
         It is appended: it may be used behind that. What is still to be applied is returned as well.
         """
         log = self._log
+        group = with_first_new_topic(group, old, log.next_topic_id())
         if not self.is_log_alone:
             put = wire.PutObjectCommand(
                 name=group.name,

@@ -57,12 +57,17 @@ def rows_before(
 
 
 async def rows_to_start(shard: Shard, group: Group, topic: Topic, now_ms: int) -> NDArray[np.void]:
-    """Rows that skip what stands before where the group's new subscriptions begin."""
+    """Rows that skip what stands before where the group's new subscriptions begin.
+
+    A group that begins "now" begins at first with a topic that is younger than that: consumers of a
+    pattern find such a topic a while after its first messages.
+    """
     is_there = shard.views.catalog.find_topic_by_id(topic.topic_id) is not None
-    if not group.start_ms or not is_there:
+    is_now = group.start_ms == START_NOW_MS
+    if not group.start_ms or not is_there or (is_now and group.is_older_than(topic)):
         return np.empty(0, RESOLVE_ROW)
     queues = shard.views.queues_of(topic)
-    from_ms = now_ms if group.start_ms == START_NOW_MS else group.start_ms
+    from_ms = now_ms if is_now else group.start_ms
     places = await find_positions(shard, queues, from_ms)
     return rows_before(shard, group.group_id, queues, places)
 

@@ -148,6 +148,13 @@ class Group:
     """Of a member of a broadcast: the master deletes the group when it was not used for so long."""
     member_token: int = 0
     """The start of the member that may receive; 0: of an ordinary group."""
+    first_new_topic_id: int = 0
+    """The next topic's number when its start became `START_NOW_MS`: of topics that were made since
+    then, and are not the cluster's own, it gets every message. 0: an earlier version set it."""
+
+    def is_older_than(self, topic: Topic) -> bool:
+        """Whether the topic was made after the group was told to begin with what comes then."""
+        return not topic.internal and 0 < self.first_new_topic_id <= topic.topic_id
 
     @property
     def is_member(self) -> bool:
@@ -183,6 +190,7 @@ class Group:
             config.keeps_expired,
             config.idle_ms_max,
             config.member_token,
+            config.first_new_topic_id,
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -208,6 +216,7 @@ class Group:
             keeps_expired=self.keeps_expired,
             idle_ms_max=self.idle_ms_max,
             member_token=self.member_token,
+            first_new_topic_id=self.first_new_topic_id,
         )
 
     def digest_into(self, hasher: Hasher) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from chaos.actors import grocer, postponer, pupils, ranker, rereader
+from chaos.actors import grocer, newsroom, postponer, pupils, ranker, rereader
 from chaos.message_mix import QUICK_MIX
 from chaos.runner import Options, Result, find_obstacle, play
 from chaos.scenarios import SCENARIOS, Scenario, frozen
@@ -86,8 +86,8 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
 
 
 def _saw_all(result: Result) -> None:
-    """Order, priorities, limits, recurrences, dedup keys, bulk moves, resets and what expires were
-    under the faults."""
+    """Order, priorities, limits, recurrences, dedup keys, bulk moves, resets, re-drives,
+    broadcasts, pauses and what expires were under the faults."""
     history = result.history
     for group in (*pupils.GROUPS, *ranker.GROUPS, postponer.GROUP, *rereader.GROUPS):
         assert len({one.epoch for one in history.deliveries if one.group == group}) > 1
@@ -97,6 +97,10 @@ def _saw_all(result: Result) -> None:
     assert {len(one.positions) for one in history.resets if one.positions} == {rereader.QUEUES}
     came = Counter(one.serial for one in history.deliveries if one.group == rereader.AGAIN)
     assert max(came.values()) > 2, "nothing came again and again"
+    assert len({one.epoch for one in history.chances}) > 1
+    assert sum(one.count for one in history.redrives) > 10
+    assert {one.member for one in history.heard} == set(newsroom.MEMBERS)
+    assert {one.is_paused for one in history.pauses} == {True, False}
     ranked = {history.ranks.get(one.serial or 0) for one in history.deliveries}
     assert len(ranked - {None}) > 3
     seen = {one.serial for one in history.deliveries if one.group == grocer.KEEPER}
@@ -121,6 +125,9 @@ BUGS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
     "leave out an occurrence": ("long", ("n1",), "occurrence lost"),
     "keep what was done": ("long", ("n1",), "not again"),
     "let old receipts count": ("long", ("n1",), "void receipt"),
+    "leave one dead": ("long", ("n1",), "not re-driven"),
+    "begin with now": ("long", ("n1",), "missed by a member"),
+    "serve paused groups": ("long", ("n1",), "while paused"),
 }
 """Bug of tests/support/buggy_node.py -> (scenario, nodes, one of the violations that follow)."""
 

@@ -5,6 +5,7 @@ python -m tests.support.buggy_node 'dispatch twice' --config ...
 
 import os
 import sys
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ import storage.queues.consume_queue
 from hourwheel import program
 from node.broker.recurring import occurrence_planner
 from node.broker.reschedule_service import RescheduleService
+from node.catalog import positions
+from node.consumers.dead_letter_desk import DeadLetterDesk
 from node.consumers.group_limits import GroupLimits
 from node.delivery import reading_order
 from node.delivery.expiry import Expired
@@ -26,6 +29,8 @@ from node.shard.apply import Applier
 from node.shard.dispatcher import Dispatcher
 from storage.queues.ack_state import AckStates
 from storage.views import unit
+from storage.views.catalog import Catalog
+from storage.views.catalog_items import START_NOW_MS
 from storage.views.recurrences import State
 from timewheel.wheel import Wheel
 
@@ -182,6 +187,40 @@ def let_old_receipts_count() -> None:
     _patch(Resets, "is_stale", lambda *_: False)
 
 
+def leave_one_dead() -> None:
+    """Of dead letters that are given back the last is told to be, and is not."""
+    real: Any = DeadLetterDesk._give_back
+
+    async def give_back(self: Any, walk: Any, positions: Any) -> int:
+        if len(positions) < 2:
+            return len(positions)
+        return await real(self, walk, positions[:-1]) + 1
+
+    _patch(DeadLetterDesk, "_give_back", give_back)
+
+
+def begin_with_now() -> None:
+    """New groups and members begin with what comes, whatever they have asked for."""
+    real: Any = vars(positions)["rows_to_start"]
+
+    async def rows_to_start(shard: Any, group: Any, topic: Any, now_ms: int) -> Any:
+        now = replace(group, start_ms=START_NOW_MS, first_new_topic_id=0)
+        return await real(shard, now, topic, now_ms)
+
+    vars(positions)["rows_to_start"] = rows_to_start
+
+
+def serve_paused_groups() -> None:
+    """A group is told to be paused, and gets messages all the same."""
+    real: Any = Catalog.find_group_by_id
+
+    def find_group_by_id(self: Catalog, group_id: Any) -> Any:
+        found = real(self, group_id)
+        return found and replace(found, is_paused=False)
+
+    _patch(Catalog, "find_group_by_id", find_group_by_id)
+
+
 def _patch(owner: object, name: str, replacement: object) -> None:
     setattr(owner, name, replacement)
 
@@ -202,6 +241,9 @@ BUGS: Final = {
     "leave out an occurrence": leave_out_an_occurrence,
     "keep what was done": keep_what_was_done,
     "let old receipts count": let_old_receipts_count,
+    "leave one dead": leave_one_dead,
+    "begin with now": begin_with_now,
+    "serve paused groups": serve_paused_groups,
 }
 
 if __name__ == "__main__":

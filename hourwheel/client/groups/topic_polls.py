@@ -83,6 +83,8 @@ class TopicPolls:
         self._gone: list[Poll] = []
         """Of topics that are left out now: there may be answers that nobody saw."""
         self._line: deque[str] = deque()
+        self._refused: set[str] = set()
+        """Topics that a node would not give us: they get into the line by the next look-up."""
         self._is_filled = asyncio.Event()
         self._refresh_at_ms = 0.0
         self._refreshing = asyncio.Lock()
@@ -96,7 +98,7 @@ class TopicPolls:
     @property
     def topics(self) -> list[str]:
         """Those that are asked now, by name."""
-        return sorted(self._by_topic)
+        return sorted(self._by_topic.keys() - self._refused)
 
     async def poll(
         self, count: int, wait_ms: float, pace: Pace, *, is_urgent: bool = True
@@ -106,17 +108,18 @@ class TopicPolls:
         topic = await self._next(wait_ms)
         if topic is None:
             return None
-        poll, is_there = self._by_topic[topic], True
+        poll = self._by_topic[topic]
         wait_ms = wait_ms if len(self._by_topic) <= self._polls else min(wait_ms, SHORT_WAIT_MS)
         try:
             return await poll.poll(count, wait_ms, pace, is_urgent=is_urgent)
         except (errors.UnknownTopic, errors.PermissionDenied):
             if not self._choice.pattern:
                 raise
-            is_there = False  # until it is looked up again
+            if self._by_topic.get(topic) is poll:
+                self._refused.add(topic)
             return None
         finally:
-            if is_there and self._by_topic.get(topic) is poll:
+            if topic not in self._refused and self._by_topic.get(topic) is poll:
                 self._line.append(topic)
                 self._is_filled.set()
 
@@ -159,7 +162,8 @@ class TopicPolls:
         self._by_topic = {name: known.get(name) or self._poll_of(name) for name in names}
         self._gone += [poll for name, poll in known.items() if name not in self._by_topic]
         waiting = [name for name in self._line if name in self._by_topic]
-        fresh = [name for name in names if name not in known]
+        fresh = [name for name in names if name not in known or name in self._refused]
+        self._refused.clear()
         self._line = deque([*fresh, *waiting])
         if self._line:
             self._is_filled.set()

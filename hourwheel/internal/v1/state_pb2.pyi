@@ -54,7 +54,7 @@ class TopicConfig(_message.Message):
     def __init__(self, topic_id: _Optional[int] = ..., name: _Optional[str] = ..., queue_count: _Optional[int] = ..., internal: bool = ..., gene: _Optional[_Union[_filter_pb2.GeneSpec, _Mapping]] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., dispatch_tolerance_ms: _Optional[int] = ..., retention_ms: _Optional[int] = ...) -> None: ...
 
 class GroupConfig(_message.Message):
-    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max", "order", "keeps_expired", "idle_ms_max", "member_token")
+    __slots__ = ("group_id", "name", "attempts_max", "invisible_ms", "retry_delay_ms", "retry_delay_ms_max", "dead_letter_topic_id", "automatic", "description", "is_paused", "version", "retry_delays_ms", "retry_jitter_percent", "start_ms", "in_flight_max", "per_second_max", "order", "keeps_expired", "idle_ms_max", "member_token", "first_new_topic_id")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +75,7 @@ class GroupConfig(_message.Message):
     KEEPS_EXPIRED_FIELD_NUMBER: _ClassVar[int]
     IDLE_MS_MAX_FIELD_NUMBER: _ClassVar[int]
     MEMBER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NEW_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     name: str
     attempts_max: int
@@ -95,7 +96,8 @@ class GroupConfig(_message.Message):
     keeps_expired: bool
     idle_ms_max: int
     member_token: int
-    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[int] = ..., keeps_expired: bool = ..., idle_ms_max: _Optional[int] = ..., member_token: _Optional[int] = ...) -> None: ...
+    first_new_topic_id: int
+    def __init__(self, group_id: _Optional[int] = ..., name: _Optional[str] = ..., attempts_max: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., retry_delay_ms: _Optional[int] = ..., retry_delay_ms_max: _Optional[int] = ..., dead_letter_topic_id: _Optional[int] = ..., automatic: bool = ..., description: _Optional[str] = ..., is_paused: bool = ..., version: _Optional[int] = ..., retry_delays_ms: _Optional[_Iterable[int]] = ..., retry_jitter_percent: _Optional[int] = ..., start_ms: _Optional[int] = ..., in_flight_max: _Optional[int] = ..., per_second_max: _Optional[int] = ..., order: _Optional[int] = ..., keeps_expired: bool = ..., idle_ms_max: _Optional[int] = ..., member_token: _Optional[int] = ..., first_new_topic_id: _Optional[int] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("group_id", "topic_id", "retry_topic_id", "filter", "receipts_epoch", "receipts_lease_id", "reset_offset")

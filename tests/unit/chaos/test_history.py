@@ -3,10 +3,14 @@ from pathlib import Path
 from chaos.history import (
     Accepted,
     Cancel,
+    Chance,
     Delivery,
     Fault,
     Finish,
+    Heard,
     History,
+    Pause,
+    Redrive,
     Reset,
     Sent,
     Sweep,
@@ -43,6 +47,10 @@ def a_history() -> History:
         Unique(first, "a", DedupOutcome.PUBLISHED, None),
         Unique(second, "a", DedupOutcome.KEPT, ID),
     ]
+    history.chances.append(Chance(first, 2, 3, 9, 10, "reject", True, 11.0, 12.0))
+    history.redrives += [Redrive(4, 11.0, 12.0), Redrive(0, 13.0, None)]
+    history.heard.append(Heard("late", second, 10, None))
+    history.pauses.append(Pause(True, 11.0, 12.0))
     history.faults.append(Fault("kill", ("n1", "n2"), 1.0, 2.0))
     return history
 

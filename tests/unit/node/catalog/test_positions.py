@@ -43,6 +43,44 @@ async def test_subscription_begins_where_the_group_says(
         assert again.units["sequence"].tolist() == [*expected, 4], "leases are gone, the start not"
 
 
+async def test_topic_that_is_younger_than_the_start_is_read_from_its_first_message(
+    tmp_path: Path,
+) -> None:
+    """Consumers of a pattern hear of it a while after that message."""
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms, topic="old")
+        world.advance(STEP_MS)
+        now = GroupSettings(start_ms=START_NOW_MS)
+        await within(world.engine.put_group("billing", now))
+        await world.publish(world.now_ms, world.now_ms, topic="new")
+        world.advance(STEP_MS)
+        await within(world.engine.put_group("later", now))
+        await world.restart()
+        await within(world.engine.put_group("billing", now))  # says again what it was: no new mark
+        paused = CatalogUpdate(is_paused=False, description="changed")
+        await within(world.engine.update_group("billing", paused, GroupSettings()))
+        assert [await count(world, "billing", topic) for topic in ("old", "new")] == [0, 2]
+        assert [await count(world, "later", topic) for topic in ("old", "new")] == [0, 0]
+
+
+async def test_start_that_becomes_now_counts_from_then_on(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await within(world.engine.put_group("billing", GroupSettings()))
+        await world.publish(world.now_ms, topic="made-before")
+        world.advance(STEP_MS)
+        now = GroupSettings(start_ms=START_NOW_MS)
+        await within(world.engine.update_group("billing", CatalogUpdate(), now))
+        await world.publish(world.now_ms, topic="made-after")
+        found = [await count(world, "billing", topic) for topic in ("made-before", "made-after")]
+        assert found == [0, 1]
+
+
+async def count(world: EngineWorld, group: str, topic: str) -> int:
+    """How many messages the group gets of a topic."""
+    delivery = await world.receive(group=group, topic=topic, count=9)
+    return 0 if delivery is None else len(delivery.units)
+
+
 async def test_start_stays_until_it_is_changed_and_moves_no_subscription(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.publish_steps(2)

@@ -99,3 +99,28 @@ async def test_pattern_finds_topics_that_are_made_later(
                 await admin.create_topic(topic)
                 await producer.publish(topic, Message(topic.encode()))
         assert await drain(consumer, 1) == [b"orders-new"]
+
+
+@pytest.mark.parametrize("why", [errors.UnknownTopic(), errors.PermissionDenied()])
+async def test_topic_of_a_pattern_comes_back_when_it_was_refused_for_a_while(
+    filled: Channel, node: FakeNode, monkeypatch: pytest.MonkeyPatch, why: errors.HourwheelError
+) -> None:
+    """Deleted and made again, or forbidden and allowed again, between two look-ups."""
+    monkeypatch.setattr(module, "REFRESH_MS", 1.0)
+    monkeypatch.setattr("hourwheel.client.consumer.POLL_WAIT_MS", 20)
+    node.fail_next("Receive", *[why] * len(TOPICS))
+    async with AsyncConsumer(filled, group="g", pattern="orders-*") as consumer:
+        found = await drain(consumer, 15)
+    assert sorted(found) == sorted([topic.encode() for topic in TOPICS] * 3)
+
+
+async def test_topic_of_a_pattern_is_left_alone_until_it_is_looked_up(
+    filled: Channel, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hourwheel.client.consumer.POLL_WAIT_MS", 20)
+    node.fail_next("Receive", errors.UnknownTopic())
+    async with AsyncConsumer(filled, group="g", pattern="orders-*") as consumer:
+        found = await drain(consumer, 12)
+        refused = node.calls["Receive"][0].topic
+        assert refused.encode() not in found
+        assert [one.topic for one in node.calls["Receive"]].count(refused) == 1

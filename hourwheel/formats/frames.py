@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from hourwheel import limits
-from hourwheel.errors import Internal
+from hourwheel.errors import Internal, InvalidArgument
 
 _LENGTHS: Final = Struct("<II")
 LENGTHS_BYTES: Final = _LENGTHS.size
@@ -33,8 +33,17 @@ class Frame(NamedTuple):
 
 
 def pack(frame: Frame) -> bytes:
-    """Its bytes."""
+    """Its bytes.
+
+    Raises:
+        InvalidArgument: head or body is too large; the other side would take it for no frame.
+    """
     head = _write(frame.head).encode()
+    if len(head) > HEAD_BYTES_MAX or len(frame.body) > limits.MESSAGE_BODY_BYTES_MAX:
+        raise InvalidArgument(
+            f"a request of {len(head)} and {len(frame.body)} bytes; {HEAD_BYTES_MAX} and "
+            f"{limits.MESSAGE_BODY_BYTES_MAX} are possible"
+        )
     return b"".join((_LENGTHS.pack(len(head), len(frame.body)), head, frame.body))
 
 

@@ -17,6 +17,7 @@ import socket
 import stat
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import weakref
@@ -32,10 +33,13 @@ from hourwheel.formats.frames import Frame, cut_frames, pack
 
 VERSION: Final = 3
 """Of what is said; both sides are of one installation, but not always of one start."""
+PYTHON_VARIABLE: Final = "HOURWHEEL_PYTHON"
+"""Of the environment: the interpreter of the bridge process, where it cannot be found."""
 CALL_TIMEOUT_S: Final = 150.0
 """Longer than a producer tries a batch."""
 _BACKLOG: Final = 64
 _CHUNK_BYTES: Final = 1 << 18
+_PYTHONS: Final = ("python", "pypy")
 _STARTED: Final[list[subprocess.Popen[bytes]]] = []
 _OPEN: Final["weakref.WeakSet[Bridge]"] = weakref.WeakSet()
 _clock: Final = SystemClock()
@@ -74,6 +78,8 @@ class Bridge:
         """Of those who wait while another one reads, with what they wait for: see `_wait`."""
         self._pushed: deque[Frame] = deque()
         self._answers: dict[int, Frame] = {}
+        self._expected: set[int] = {0}
+        """Numbers whose answers somebody waits for; later ones are dropped."""
         self._number = 0
         self._received = bytearray()
         self._failure: errors.HourwheelError | None = None
@@ -81,8 +87,7 @@ class Bridge:
         _OPEN.add(self)
         hello = {"version": VERSION, **asdict(target)}
         try:
-            self._send(Frame(hello))
-            self._wait_for_answer(0)
+            self._exchange(0, Frame(hello))
         except BaseException:
             self.close()
             raise
@@ -102,8 +107,8 @@ class Bridge:
         with self._state:
             self._number += 1
             number = self._number
-        self._send(Frame({"op": operation, "n": number, **arguments}, body))
-        return self._wait_for_answer(number)
+            self._expected.add(number)
+        return self._exchange(number, Frame({"op": operation, "n": number, **arguments}, body))
 
     def tell(self, operation: str, **arguments: Any) -> None:
         """As `call`, without an answer. Raises Unavailable."""
@@ -115,10 +120,8 @@ class Bridge:
         Raises:
             HourwheelError: the bridge process is gone, or cannot receive any more.
         """
-        if not self._wait(None, wait_s):
-            return None
-        frame = self._pushed.popleft()
-        if "error" in frame.head:
+        frame = self._wait(None, wait_s)
+        if frame is not None and "error" in frame.head:
             raise _error_of(frame.head)
         return frame
 
@@ -147,16 +150,23 @@ class Bridge:
         except OSError as error:
             raise errors.Unavailable(f"the bridge process is gone: {error}") from None
 
-    def _wait_for_answer(self, number: int) -> Frame:
-        if not self._wait(number, CALL_TIMEOUT_S):
+    def _exchange(self, number: int, frame: Frame) -> Frame:
+        """Send it; the answer with this number."""
+        try:
+            self._send(frame)
+            answer = self._wait(number, CALL_TIMEOUT_S)
+        finally:
+            with self._state:
+                self._expected.discard(number)
+                self._answers.pop(number, None)
+        if answer is None:
             raise errors.Timeout("the bridge process does not answer")
-        answer = self._answers.pop(number)
         if "error" in answer.head:
             raise _error_of(answer.head)
         return answer
 
-    def _wait(self, number: int | None, wait_s: float | None) -> bool:
-        """Wait for an answer, or (None) for what is pushed; whether it is there.
+    def _wait(self, number: int | None, wait_s: float | None) -> Frame | None:
+        """Wait for an answer, or (None) for what is pushed, and take it; None: not in this time.
 
         One of those who wait reads for all, until it has its own. It rings for those whose answers
         come, and whoever leaves rings for one who may read on.
@@ -168,11 +178,11 @@ class Bridge:
                 bell: threading.Lock | None = None
                 with self._state:
                     if self._is_there(number):
-                        return True
+                        return self._pushed.popleft() if number is None else self._answers[number]
                     if self._failure is not None:
                         raise self._failure
                     if left_s is not None and left_s <= 0:
-                        return False
+                        return None
                     if self._is_reading:
                         bell = threading.Lock()
                         bell.acquire()
@@ -228,10 +238,11 @@ class Bridge:
                 self._ring()
 
     def _take(self, frame: Frame) -> None:
-        if "n" in frame.head:
-            self._answers[frame.head["n"]] = frame
-        else:
+        number = frame.head.get("n")
+        if number is None:
             self._pushed.append(frame)
+        elif number in self._expected:
+            self._answers[number] = frame
 
     def _read_some(self, wait_s: float | None) -> list[Frame]:
         """What has come within this time, if a frame is complete. Raises OSError, Internal."""
@@ -307,20 +318,48 @@ def _start_process(path: Path) -> socket.socket:
         path.unlink(missing_ok=True)
         listening.bind(str(path))
         listening.listen(_BACKLOG)
-        command = [sys.executable, "-m", "hourwheel.integrations.bridge_server"]
-        _STARTED.append(
-            subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
+        command = [find_python(), "-m", "hourwheel.integrations.bridge_server"]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - this interpreter, a module of ours
                 [*command, str(listening.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
                 start_new_session=True,
             )
-        )
+        except OSError as error:
+            raise errors.FailedPrecondition(
+                f"{command[0]} cannot be started: {error}; {PYTHON_VARIABLE} names another one"
+            ) from None
+        _STARTED.append(process)
         found = _find_process(path)
     if found is None:
         raise errors.Unavailable("the bridge process cannot be reached")
     return found
+
+
+def find_python() -> str:
+    """The interpreter for the bridge process: that of this one, if it is one.
+
+    Where Python is embedded in another program, as in uWSGI, `sys.executable` is that program. Then
+    it is the one of the installation, or the one that `HOURWHEEL_PYTHON` names.
+
+    Raises:
+        FailedPrecondition: there is none.
+    """
+    if named := os.environ.get(PYTHON_VARIABLE):
+        return named
+    if Path(sys.executable or "").name.startswith(_PYTHONS):
+        return sys.executable
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for folder in (Path(sys.prefix, "bin"), Path(sysconfig.get_path("scripts"))):
+        for name in (f"python{version}", "python3", "python"):
+            if os.access(folder / name, os.X_OK):
+                return str(folder / name)
+    raise errors.FailedPrecondition(
+        f"a bridge process needs a Python interpreter, which {sys.executable!r} is not, and there "
+        f"is none in {sys.prefix}/bin: name it by the environment variable {PYTHON_VARIABLE}"
+    )
 
 
 def _after_fork() -> None:

@@ -1,11 +1,14 @@
 """The bridge process: `python -m hourwheel.integrations.bridge_server FD`.
 
-FD is a listening Unix socket. It ends when nobody has been connected for a moment.
+FD is a listening Unix socket. It ends when nobody has been connected for a moment, and not by the
+signals that end its callers: who stops a service signals all its processes at once, and what a
+worker has in work is acknowledged by way of this one.
 """
 
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -20,6 +23,7 @@ LINGER_S: Final = 2.0
 START_S: Final = 30.0
 """How long to wait for the first caller."""
 _CHUNK_BYTES: Final = 1 << 18
+_IGNORED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Server:
@@ -63,7 +67,11 @@ class Server:
 
 
 async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One caller, from its hello until it is gone."""
+    """One caller, from its hello until it is gone.
+
+    It is read whether it reads or not: a caller of one thread that sends does not read meanwhile.
+    What is written to it is bounded where messages are pushed.
+    """
     session: Session | None = None
     received = bytearray()
     try:
@@ -74,8 +82,6 @@ async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
                     session = await _open_session(frame, writer)
                 else:
                     await session.serve(frame)
-            if session is not None:
-                await session.drain()
     except (ConnectionError, _Refused):
         return
     finally:
@@ -108,6 +114,8 @@ async def _open_session(hello: Frame, writer: asyncio.StreamWriter) -> Session:
 
 def main() -> None:
     """Serve the socket whose descriptor is the argument."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     listening = socket.socket(fileno=int(sys.argv[1]))
     path = Path(listening.getsockname())

@@ -159,7 +159,10 @@ class Session:
         if self._writer.is_closing():
             return
         self._writer.write(pack(frame))
-        await self.drain()
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            return  # the reader sees it, too, and ends the session
 
     def _write_soon(self, frame: Frame) -> None:
         """Write a small answer, with the others of this moment."""
@@ -171,13 +174,6 @@ class Session:
         answers, self._answers = self._answers, []
         if not self._writer.is_closing():
             self._writer.write(b"".join(answers))
-
-    async def drain(self) -> None:
-        """Wait while the caller does not read what it is told."""
-        try:
-            await self._writer.drain()
-        except ConnectionError:
-            return  # the reader sees it, too, and ends the session
 
     # --- publishing and finishing ---------------------------------------------------------------
 

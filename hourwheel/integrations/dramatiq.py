@@ -207,16 +207,73 @@ class HourwheelBroker(Broker):
         return _run(self._thread, call)
 
 
+class _Holding:
+    """What one consumer has leased and nobody has settled yet.
+
+    dramatiq's worker makes a new consumer after a pause or a lost connection, and tells that one
+    what has become of messages of the former one. So messages know whose they are, and their leases
+    are made longer until the last of them is settled, also when their consumer has ended.
+    """
+
+    def __init__(self, thread: LoopThread, queue: LeasedQueue) -> None:
+        self.queue = queue
+        self._thread = thread
+        self._count = 0
+        self._freed = threading.Condition()
+        self._has_ended = self._is_closed = False
+
+    def wait_for_room(self, count_max: int, wait_s: float) -> int:
+        """How many more may be held; 0: none within this time."""
+        with self._freed:
+            self._freed.wait_for(lambda: self._count < count_max, wait_s)
+            return max(0, count_max - self._count)
+
+    def add(self, count: int) -> None:
+        """So many are leased."""
+        with self._freed:
+            self._count += count
+
+    def free(self, count: int = 1) -> None:
+        """So many are settled."""
+        with self._freed:
+            self._count -= count
+            self._freed.notify()
+        self._close_if_idle()
+
+    def end(self) -> None:
+        """Nothing more is received. Raises ConnectionClosed."""
+        self._has_ended = True
+        _run(self._thread, self.queue.settle)
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        with self._freed:
+            if self._is_closed or not self._has_ended or self._count:
+                return
+            self._is_closed = True
+        _run(self._thread, self.queue.close)
+
+
 class _Received(MessageProxy):
     """A message, and its lease."""
 
-    def __init__(self, message: Message[Any], received: ReceivedMessage) -> None:
+    def __init__(self, message: Message[Any], received: ReceivedMessage, holding: _Holding) -> None:
         super().__init__(message)
-        self.received = received
+        self.received, self.holding = received, holding
+        self.is_settled = False
+        """Nothing more is to be told of it."""
+
+    def settle(self) -> None:
+        """It has been told of."""
+        self.is_settled = True
+        self.holding.free()
 
 
 class _HourwheelConsumer(Consumer):
-    """Of one queue. `ack` and `nack` are called by the threads of workers."""
+    """Of one queue. `ack` and `nack` are called by the threads of workers.
+
+    They may be told of messages of an earlier consumer, and of none at all: those are left alone.
+    """
 
     def __init__(
         self, thread: LoopThread, queue: LeasedQueue, prefetch: int, timeout_ms: int
@@ -224,8 +281,7 @@ class _HourwheelConsumer(Consumer):
         self._thread, self._queue = thread, queue
         self._prefetch, self._timeout_ms = prefetch, timeout_ms
         self._fetched: deque[ReceivedMessage] = deque()
-        self._held_count = 0
-        self._freed = threading.Condition()
+        self._holding = _Holding(thread, queue)
 
     def __next__(self) -> MessageProxy | None:
         """The next message; None: none within the time."""
@@ -235,63 +291,73 @@ class _HourwheelConsumer(Consumer):
             return None
         received = self._fetched.popleft()
         try:
-            return _Received(Message.decode(received.body), received)
+            return _Received(Message.decode(received.body), received, self._holding)
         except (DecodeError, errors.InvalidBatch, ValueError, TypeError, KeyError):
-            self._end(partial(self._queue.reject, received, _NO_MESSAGE))
+            self._reject_foreign(received)
             return None
 
+    def _reject_foreign(self, received: ReceivedMessage) -> None:
+        try:
+            _run(self._thread, partial(self._queue.reject, received, _NO_MESSAGE))
+        except BaseException:
+            self._thread.call_soon(partial(self._queue.let_go, received))
+            raise
+        finally:
+            self._holding.free()
+
     def _fetch(self) -> None:
-        with self._freed:
-            self._freed.wait_for(
-                lambda: self._held_count < self._prefetch, self._timeout_ms / 1_000
-            )
-            room = self._prefetch - self._held_count
-        if room <= 0:
+        room = self._holding.wait_for_room(self._prefetch, self._timeout_ms / 1_000)
+        if not room:
             return
         found = _run(self._thread, partial(self._queue.receive, room, self._timeout_ms))
-        with self._freed:
-            self._held_count += len(found)
+        self._holding.add(len(found))
         self._fetched.extend(found)
 
     def ack(self, message: MessageProxy) -> None:
         """It is done. Raises ConnectionClosed."""
-        if not isinstance(message, _Received):
-            return  # none of this consumer's: there is nothing that could be told of it
-        received = message.received
-        self._thread.call_soon(partial(self._queue.ack_soon, received))
-        self._free()
+        if isinstance(message, _Received) and not message.is_settled:
+            queue = message.holding.queue
+            self._thread.call_soon(partial(queue.ack_soon, message.received))
+            message.settle()
 
     def nack(self, message: MessageProxy) -> None:
-        """It is a dead letter. Raises ConnectionClosed."""
-        if not isinstance(message, _Received):
+        """It is a dead letter. Raises ConnectionClosed: it is held, and this may be tried again."""
+        if not isinstance(message, _Received) or message.is_settled:
             return
         error = getattr(message, "_exception", None)
         reason = "rejected" if error is None else f"{type(error).__name__}: {error}"
-        received = message.received
-        self._end(partial(self._queue.reject, received, reason[:_REASON_CHARS_MAX]))
+        queue, received = message.holding.queue, message.received
+        try:
+            _run(self._thread, partial(queue.reject, received, reason[:_REASON_CHARS_MAX]))
+        except ConnectionClosed:
+            raise
+        except BaseException:
+            self._thread.call_soon(partial(queue.let_go, received))
+            message.settle()
+            raise
+        message.settle()
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
         """They come again at once, to any worker. Raises ConnectionClosed."""
-        given = [one.received for one in messages if isinstance(one, _Received)]
-        _run(self._thread, partial(self._queue.give_back, given))
+        by_holding: dict[_Holding, list[_Received]] = {}
+        for one in messages:
+            if isinstance(one, _Received) and not one.is_settled:
+                by_holding.setdefault(one.holding, []).append(one)
+        for holding, given in by_holding.items():
+            received = [one.received for one in given]
+            _run(self._thread, partial(holding.queue.give_back, received))
+            for one in given:
+                one.settle()
 
     def close(self) -> None:
-        """Give back what nobody has asked for, and end."""
+        """Give back what nobody has asked for, and end. What is in work stays leased until then."""
         given = list(self._fetched)
         self._fetched.clear()
-        _run(self._thread, partial(self._queue.give_back, given))
-        _run(self._thread, self._queue.close)
-
-    def _end(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            _run(self._thread, call)
+            _run(self._thread, partial(self._queue.give_back, given))
         finally:
-            self._free()
-
-    def _free(self) -> None:
-        with self._freed:
-            self._held_count -= 1
-            self._freed.notify()
+            self._holding.free(len(given))
+        self._holding.end()
 
 
 def _run(thread: LoopThread, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:

@@ -45,6 +45,8 @@ _CLASS: Final = "hourwheel.integrations.kombu:Transport"
 _REVOKE: Final = "revoke"
 _FANOUT_TOPIC: Final = "fanout."
 _EVENTS_EXCHANGE: Final = "celeryev"
+_KEYS_MAX: Final = 500
+"""Of one request: with the longest keys there are it is below the most that a frame has."""
 _clock: Final = SystemClock()
 _declared: Final[dict[str, set[str]]] = {}
 """Queues that this process has declared, by virtual host."""
@@ -111,13 +113,10 @@ class Channel(virtual.Channel):
     ) -> None:
         body = _encode(message)
         revoked = self._find_revoked(message) if exchange.endswith(".pidbox") else []
-        if revoked:
-            self.bridge.call(
-                "cancel",
-                keys=revoked,
-                group=self._group,
-                topics=[self._topic(one) for one in sorted(self.connection.client_queues)],
-            )
+        topics = [self._topic(one) for one in sorted(self.connection.client_queues)]
+        for first in range(0, len(revoked), _KEYS_MAX):
+            keys = revoked[first : first + _KEYS_MAX]
+            self.bridge.call("cancel", keys=keys, group=self._group, topics=topics)
         self.bridge.call(
             "publish",
             body,

@@ -84,12 +84,16 @@ class LeasedQueue:
             _log.warning("%s: messages come again when leases end: %s", self.topic, error)
 
     async def reject(self, message: ReceivedMessage, reason: str) -> None:
-        """It is a dead letter at once. Raises as `AsyncConsumer.nack`."""
-        self._leases.remove(message.batch)
+        """It is a dead letter at once. Raises as `AsyncConsumer.nack`; it is held still, then."""
         try:
             await self._consumer.nack([message], dead_letter=True, reason=reason)
         except errors.StaleReceipt:
             _log.warning("%s: %s comes again: its lease was over", self.topic, message.message_id)
+        self._leases.remove(message.batch)
+
+    def let_go(self, message: ReceivedMessage) -> None:
+        """Hold it no more, and say nothing of it: it comes again when its lease ends."""
+        self._leases.remove(message.batch)
 
     async def settle(self) -> None:
         """After a `receive` that was cancelled: nothing more is leased by it."""

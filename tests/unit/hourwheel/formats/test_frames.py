@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import limits
-from hourwheel.errors import Internal
+from hourwheel.errors import Internal, InvalidArgument
 from hourwheel.formats.frames import HEAD_BYTES_MAX, Frame, cut_frames, pack
 
 _heads = st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=4), max_size=3)
@@ -37,3 +37,15 @@ def test_frames_are_the_same_however_their_bytes_come(frames: list[Frame], step:
 def test_what_is_no_frame_is_refused(raw: bytes) -> None:
     with pytest.raises(Internal):
         cut_frames(bytearray(raw))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Frame({"keys": "k" * HEAD_BYTES_MAX}),
+        Frame({}, bytes(limits.MESSAGE_BODY_BYTES_MAX + 1)),
+    ],
+)
+def test_what_would_be_refused_is_not_packed(frame: Frame) -> None:
+    with pytest.raises(InvalidArgument, match="are possible"):
+        pack(frame)

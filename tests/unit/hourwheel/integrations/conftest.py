@@ -27,10 +27,11 @@ class LocalBridge:
     def open_bridge(self, target: Target) -> Bridge:
         """In another thread than the loop's."""
         ours, its = socket.socketpair()
-        asyncio.run_coroutine_threadsafe(self._serve(its), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self.serve(its), self._loop).result()
         return Bridge(target, ours)
 
-    async def _serve(self, its: socket.socket) -> None:
+    async def serve(self, its: socket.socket) -> None:
+        """Whoever has the other end."""
         reader, writer = await asyncio.open_unix_connection(sock=its)
         self._tasks.add(asyncio.create_task(serve_caller(reader, writer)))
 

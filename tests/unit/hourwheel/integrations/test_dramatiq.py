@@ -203,3 +203,82 @@ def test_url_has_nodes_and_a_user() -> None:
         HourwheelBroker("hourwheel://u:p@elsewhere:1")
     with pytest.raises(errors.InvalidArgument):
         HourwheelBroker("hourwheel://elsewhere")
+
+
+async def test_what_a_consumer_had_is_settled_where_it_came_from_after_a_restart(
+    node: FakeNode,
+) -> None:
+    """dramatiq tells the new consumer of it; until then its lease is made longer."""
+    async with broker_at(node, invisible_ms=100) as broker:
+        work = actor(broker)
+        for number in range(6):
+            await asyncio.to_thread(work.send, number)
+        former = broker.consume("default", prefetch=5, timeout=20)
+        messages = [await asyncio.to_thread(next, former) for _ in range(4)]
+        done, failed, again, last = (one for one in messages if one is not None)
+        await asyncio.to_thread(former.close)
+        assert [one.attempt for one in node.messages] == [1, 1, 1, 1, 2, 1], "the fifth: unasked"
+
+        renewed = node.calls["ChangeInvisible"]
+        seen = len(renewed)
+        await until(lambda: len(renewed) > seen)
+
+        new = broker.consume("default", prefetch=2, timeout=20)
+        assert await asyncio.to_thread(next, new) is not None
+        await asyncio.to_thread(new.ack, done)
+        await asyncio.to_thread(new.nack, failed)
+        await asyncio.to_thread(new.requeue, [again])
+        assert await asyncio.to_thread(next, new) is not None, "its room is its own"
+        await asyncio.to_thread(new.ack, last)
+        await until(lambda: node.acked() == {done.encode(), last.encode()})
+        (rejected,) = [one for one in node.calls["Nack"] if one.dead_letter]
+        assert rejected.reason == "rejected"
+        assert node.messages[2].attempt == 2
+        for settle in (new.ack, new.nack):
+            await asyncio.to_thread(settle, done)  # of which all has been told
+        await asyncio.to_thread(new.close)
+
+
+async def test_rejecting_is_tried_again_when_no_node_was_there(node: FakeNode) -> None:
+    async with broker_at(node) as broker:
+        work = actor(broker)
+        await asyncio.to_thread(work.send, 1)
+        consumer = broker.consume("default", prefetch=1, timeout=20)
+        message = await asyncio.to_thread(next, consumer)
+        assert message is not None
+        node.fail_next("Nack", errors.Cancelled("closed"))
+        with pytest.raises(ConnectionClosed):
+            await asyncio.to_thread(consumer.nack, message)
+        assert await asyncio.to_thread(next, consumer) is None, "it is held"
+        await asyncio.to_thread(consumer.nack, message)
+        await asyncio.to_thread(consumer.close)
+    assert node.calls["Nack"][-1].dead_letter
+
+
+async def test_a_worker_that_was_paused_settles_what_it_had_in_work(node: FakeNode) -> None:
+    async with broker_at(node, invisible_ms=100) as broker:
+        go, begun = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            begun.set()
+            go.wait()
+
+        held = dramatiq.actor(hold, broker=broker)
+        await asyncio.to_thread(held.send)
+        worker = Worker(broker, worker_threads=2, worker_timeout=50)
+        worker.start()
+        try:
+            await until(begun.is_set)
+            for consumer in worker.consumers.values():
+                consumer.pause()
+                await until(consumer.paused_event.is_set)
+                consumer.resume()
+            renewed = node.calls["ChangeInvisible"]
+            seen = len(renewed)
+            await until(lambda: len(renewed) > seen)
+            go.set()
+            await until(lambda: len(node.acked()) == 1)
+        finally:
+            go.set()
+            await asyncio.to_thread(worker.stop)
+    assert [one.attempt for one in node.messages] == [1]

@@ -266,6 +266,23 @@ async def test_revoking_cancels_by_the_ids_of_tasks(local: LocalBridge) -> None:
     assert len(local.node.messages) == 4
 
 
+async def test_very_many_tasks_are_revoked_at_one_time(local: LocalBridge) -> None:
+    """More ids than a request to the bridge process has room for."""
+    ids = [f"{number:036}" for number in range(30_000)]
+
+    def work() -> None:
+        with connected(local) as connection:
+            TASKS(connection.default_channel).declare()
+            Mailbox("celery", type="fanout", accept=["json"])(connection).cast(
+                None, "revoke", {"task_id": ids}
+            )
+
+    await asyncio.to_thread(work)
+    cancelled = [key for one in local.node.calls["Cancel"] for key in one.keys]
+    assert sorted(set(cancelled)) == ids
+    assert len(local.node.messages) == 1
+
+
 async def test_events_go_to_all_who_listen_where_that_is_asked_for(local: LocalBridge) -> None:
     events = Exchange("celeryev", type="topic")
 

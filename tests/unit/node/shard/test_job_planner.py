@@ -221,6 +221,35 @@ def test_delay_log_goes_when_nothing_points_into_it(world: ShardWorld) -> None:
     assert wheel_files(world) == []
 
 
+def test_delay_log_goes_although_a_younger_run_has_a_lost_message(world: ShardWorld) -> None:
+    due = [world.now_ms, *[world.now_ms + HOUR_MS] * 31]
+    world.publish(due, queues=[TOPIC << 8])
+    world.commit()
+    world.save()
+    (old,) = world.maintenance.manifest.delay_logs
+    delivery = world.receive()
+    assert delivery is not None
+    place = world.shard.log.locate(int(delivery.units["position"][0]))
+    world.disk.flip_bit(*place)
+    world.nack(delivery, 20 * HOUR_MS)
+    world.commit()
+    publish_and_save(world, 20 * HOUR_MS)
+    run = world.shard.views.wheel.runs.all()[-1]
+    ids = run.read(0, run.footer.unit_count)["dlog_id"].tolist()
+    assert sorted(ids) == [0, *[run.footer.run_id] * 4], "the lost one is where it was"
+    world.disk.flip_bit(*place)  # for the model, which reads the log anew
+    world.restart()
+    pass_by(world, 2 * HOUR_MS)
+    world.mastership.trim(world.now_ms - 100, world.now_ms)
+    world.commit()
+    for _ in range(2):
+        world.save()
+        world.remove()
+    kept = [one.delay_log_id for one in world.maintenance.manifest.delay_logs]
+    assert old.delay_log_id not in kept
+    assert run.footer.run_id in kept
+
+
 def test_segments_stay_when_a_queue_points_into_them_and_go_when_none_does(
     world: ShardWorld,
 ) -> None:

@@ -23,7 +23,7 @@ from timewheel.bodies import BadBlob, Bodies
 from timewheel.gather import gather
 from timewheel.run_format import delay_log_path
 
-Mask: TypeAlias = NDArray[np.bool_]
+I64: TypeAlias = NDArray[np.int64]
 
 
 class DelayLogWriter:
@@ -40,35 +40,31 @@ class DelayLogWriter:
         self._sync = PiecewiseSync(self._file)
         self.size_bytes = FILE_HEADER_BYTES
 
-    def append_from_log(self, units: Units, span: bytes, span_start: int, others: Bodies) -> Units:
+    def append_from_log(self, units: Units, source: Buffer, starts: I64, others: Bodies) -> Units:
         """Copy the blobs of `units` and return the units pointing here.
 
         Args:
             units: in key order.
-            span: the commit log from `span_start` on.
-            span_start: an offset.
-            others: for units that do not point into the span (retries of older messages).
+            source: bytes of the log.
+            starts: int64[n] where in it each blob begins; -1 for those that lie elsewhere.
+            others: for these (retries of older messages).
         """
         moved = copied(units)
-        starts, lengths = moved["position"].astype(np.int64) - span_start, _lengths(moved)
-        inside = (moved["dlog_id"] == 0) & (starts >= 0) & (starts + lengths <= len(span))
+        inside, lengths = starts >= 0, blob_lengths(moved)
         if inside.all():
-            self._write(moved, [gather(span, starts, lengths)], lengths)
+            self._write(moved, [gather(source, starts, lengths)], lengths)
         else:
-            self._append_mixed(moved, inside, span, span_start, others)
+            self._append_mixed(moved, source, starts, others)
         return moved
 
-    def _append_mixed(
-        self, part: Units, inside: Mask, span: bytes, span_start: int, others: Bodies
-    ) -> None:
+    def _append_mixed(self, part: Units, source: Buffer, starts: I64, others: Bodies) -> None:
         """A chunk of which some units point elsewhere: blob by blob, such chunks are few."""
-        elsewhere, bad = others.read(part[~inside])
-        view, blobs, foreign = memoryview(span), [], iter(elsewhere)
-        for unit, local in zip(part, inside.tolist(), strict=True):
-            start = int(unit["position"]) - span_start
-            size = int(unit["body_len"]) + int(unit["meta_len"])
-            blobs.append(view[start : start + size] if local else next(foreign))
-        lost = np.flatnonzero(~inside)[[one.ordinal for one in bad]]
+        outside = starts < 0
+        elsewhere, bad = others.read(part[outside])
+        view, blobs, foreign = memoryview(source), [], iter(elsewhere)
+        for start, size in zip(starts.tolist(), blob_lengths(part).tolist(), strict=True):
+            blobs.append(view[start : start + size] if start >= 0 else next(foreign))
+        lost = np.flatnonzero(outside)[[one.ordinal for one in bad]]
         self._write_blobs(part, blobs, lost)
 
     def append_blobs(self, units: Units, blobs: Sequence[Buffer], bad: list[BadBlob]) -> Units:
@@ -82,7 +78,7 @@ class DelayLogWriter:
 
         So whoever receives such a message gets the error with file and offset, not its bytes.
         """
-        lengths = _lengths(units)
+        lengths = blob_lengths(units)
         lengths[lost] = 0
         kept = units[lost]
         self._write(units, blobs, lengths)
@@ -102,6 +98,15 @@ class DelayLogWriter:
         self._file.close()
 
 
-def _lengths(units: Units) -> NDArray[np.int64]:
-    lengths: NDArray[np.int64] = units["body_len"].astype(np.int64) + units["meta_len"]
+def blob_lengths(units: Units) -> I64:
+    """Bytes of meta and body of each unit."""
+    lengths: I64 = units["body_len"].astype(np.int64) + units["meta_len"]
     return lengths
+
+
+def places_in_log(units: Units, start: int, end: int) -> I64:
+    """Where in [start, end) of the log each unit's blob begins; -1 for those that lie elsewhere."""
+    places = units["position"].astype(np.int64) - start
+    inside = (units["dlog_id"] == 0) & (places >= 0)
+    inside &= places + blob_lengths(units) <= end - start
+    return np.where(inside, places, -1)

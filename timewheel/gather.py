@@ -35,7 +35,21 @@ def gather(source: Buffer, starts: I64, lengths: I64) -> Buffer:
         picked = _items(source, int(lengths[0]))[starts]
         return memoryview(picked.view(np.uint8).data)
     target = bytearray(total)
-    read, write, left = starts.copy(), ends - lengths, lengths.copy()
+    copy_each(source, target, starts, ends - lengths, lengths)
+    return target
+
+
+def copy_each(source: Buffer, target: bytearray, starts: I64, places: I64, lengths: I64) -> None:
+    """Copy the blobs `source[start : start + length]` to `target[place :]`.
+
+    Args:
+        source: where the blobs are.
+        target: long enough.
+        starts: int64[n] first byte of each in `source`.
+        places: int64[n] and in `target`.
+        lengths: int64[n] bytes of each.
+    """
+    read, write, left = starts.copy(), places.copy(), lengths.copy()
     for grain in _GRAINS:
         whole = left // grain
         if whole.any():
@@ -49,7 +63,6 @@ def gather(source: Buffer, starts: I64, lengths: I64) -> Buffer:
         chosen = order[cuts[size - 1] : cuts[size]]
         if len(chosen):
             _copy(source, target, read[chosen], write[chosen], size)
-    return target
 
 
 def _copy_grains(

@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from hourwheel import errors
+from node.shard import job_planner
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from node.shard.views import TRIM_SEQUENCES_LEVEL
@@ -16,7 +17,10 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import TOPIC
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
-from timewheel.levels import DAY_MS, HOUR_MS
+from timewheel.compaction import plan_merge
+from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS
+from timewheel.run import Run
+from timewheel.run_set import RunSet
 from timewheel.wheel import WheelConfig
 
 CONFIG = ShardConfig(
@@ -108,6 +112,31 @@ def test_jobs_come_in_order_of_urgency_when_all_are_to_be_done(world: ShardWorld
     world.commit()
     found = [kind_of_next(world) for _ in range(5)]
     assert found == ["checkpoint", "cascade", "merge", "merge", None]
+
+
+def test_runs_are_looked_at_again_only_when_something_has_changed(
+    world: ShardWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[int]()
+
+    def noted(runs: RunSet, level: int, run_count: int) -> list[Run]:
+        looked.append(level)
+        return plan_merge(runs, level, run_count)
+
+    monkeypatch.setattr(job_planner, "plan_merge", noted)
+    publish_and_save(world, HOUR_MS)
+    assert [kind_of_next(world) for _ in range(5)] == [None] * 5
+    assert looked == [HOUR_LEVEL, DAY_LEVEL]
+    publish_and_save(world, HOUR_MS)
+    job = world.maintenance.plan(world.now_ms)
+    assert job is not None
+    world.maintenance.fail(job)
+    assert kind_of_next(world) == "merge", "it is tried again, although nothing has changed"
+    publish_and_save(world, 4 * DAY_MS)
+    assert kind_of_next(world) is None
+    world.now_ms += 3 * DAY_MS
+    world.save()
+    assert kind_of_next(world) == "cascade", "the same runs, and another day"
 
 
 def test_one_job_is_under_way_at_a_time(world: ShardWorld) -> None:

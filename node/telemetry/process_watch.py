@@ -35,6 +35,8 @@ _LOGGED_MS_MIN: Final = 50.0
 """A stall that is this long is worth a line in the log ..."""
 _LOGGED_EVERY_MS: Final = 10_000
 """... and at most one line in each such span."""
+_SUMMED_EVERY_NS: Final = 60 * 10**9
+"""All others are in one line, if there were any, in each such span."""
 _PERIOD_S: Final = 0.025
 _GENERATIONS: Final = 3
 _NS_PER_MS: Final = 1e6
@@ -117,6 +119,36 @@ class ProcessStats:
     """By generation: how long collections stopped the process, in seconds."""
 
 
+@dataclass(slots=True)
+class _Minute:
+    """The stalls of one minute, for a line in the log."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    sums_ms: dict[str, float] = field(default_factory=dict)
+    longest: Stall | None = None
+
+    def add(self, stall: Stall) -> None:
+        cause = stall.cause
+        self.counts[cause] = self.counts.get(cause, 0) + 1
+        self.sums_ms[cause] = self.sums_ms.get(cause, 0.0) + stall.wall_ms
+        if self.longest is None or stall.wall_ms > self.longest.wall_ms:
+            self.longest = stall
+
+    def log(self) -> None:
+        if self.longest is None:
+            return
+        worst_first = sorted(self.sums_ms, key=self.sums_ms.__getitem__, reverse=True)
+        _log.info(
+            "loop_stalls",
+            count=sum(self.counts.values()),
+            wall_ms=round(sum(self.sums_ms.values()), 1),
+            longest_ms=round(self.longest.wall_ms, 1),
+            longest_cause=self.longest.cause,
+            by_cause={cause: self.counts[cause] for cause in worst_first},
+            ms_by_cause={cause: round(self.sums_ms[cause], 1) for cause in worst_first},
+        )
+
+
 class ProcessWatch:
     """Watches the running loop, and the process that it is in, from `start` to `close`."""
 
@@ -141,6 +173,9 @@ class ProcessWatch:
         self._collecting_ns = self._gc_ns = 0
         self._next_log_ms = 0
         self._unlogged = 0
+        self._minute = _Minute()
+        self._summed_ns = meter.now_ns()
+        """When `_minute` began."""
 
     def start(self) -> None:
         """Watch; in the running loop."""
@@ -190,6 +225,9 @@ class ProcessWatch:
         late_ns = (self._begun_ns if self._spans.is_in_turn else now_ns) - self._expected_ns
         if late_ns > self._stall_ns and not self._is_noted:
             self._note(late_ns, self._timer_gc_ns)
+        if now_ns >= self._summed_ns + _SUMMED_EVERY_NS:
+            self._minute.log()
+            self._minute, self._summed_ns = _Minute(), now_ns
         self._arm()
 
     # -- what is found ----------------------------------------------------------------------------
@@ -218,6 +256,7 @@ class ProcessWatch:
             preemptions=usage.preemptions - before.preemptions,
         )
         self.stats.stalls.add(stall)
+        self._minute.add(stall)
         self._log(stall)
 
     def _log(self, stall: Stall) -> None:

@@ -7,30 +7,22 @@
              finds what no turn shows: the thread was to wake up, and had no core.
     garbage  the collector itself says when it begins and ends, and stops all threads in between.
 
-What took longer than a stall may is kept with all that is known of it (node/telemetry/stalls.py).
+What took longer than a stall may is kept with all that is known of it (hourwheel/stalls.py).
 Costs 40 short turns a second, a microsecond or two for each turn in which something is noted, and
 under a microsecond for each collection.
 """
 
 import asyncio
 import gc
-import os
-import resource
-import sys
-import threading
-import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
+from hourwheel.stalls import STALL_MS, Meter, Stall, Usage
 from node.telemetry import logs
 from node.telemetry.histogram import DURATION_BOUNDS, Histogram
 from node.telemetry.spans import Spans
-from node.telemetry.stalls import Stall, Stalls
+from node.telemetry.stalls import Stalls
 
-STALL_MS: Final = 5.0
-"""What is longer counts as a stall by default: the objective for lateness is about so much."""
 _LOGGED_MS_MIN: Final = 50.0
 """A stall that is this long is worth a line in the log ..."""
 _LOGGED_EVERY_MS: Final = 10_000
@@ -41,68 +33,6 @@ _PERIOD_S: Final = 0.025
 _GENERATIONS: Final = 3
 _NS_PER_MS: Final = 1e6
 _log = logs.get(__name__)
-
-
-class Usage(NamedTuple):
-    """What the kernel counts of one thread, since it began."""
-
-    unscheduled_ns: int = 0
-    """How long it was ready and had no core; 0 where the system does not say."""
-    major_faults: int = 0
-    minor_faults: int = 0
-    preemptions: int = 0
-
-
-class Meter(Protocol):
-    """Clocks and counters of the thread that asks."""
-
-    def now_ns(self) -> int:
-        """A clock that never steps."""
-        ...
-
-    def cpu_ns(self) -> int:
-        """Processor time of this thread."""
-        ...
-
-    def wall_ms(self) -> int:
-        """Epoch milliseconds."""
-        ...
-
-    def usage(self) -> Usage:
-        """Of this thread."""
-        ...
-
-
-class ThreadMeter:
-    """The machine's; of the thread that makes it, which closes it."""
-
-    def __init__(self) -> None:
-        """Find what the system offers."""
-        self.now_ns, self.cpu_ns = time.perf_counter_ns, time.thread_time_ns
-        path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        self._schedstat: int | None = None
-        with suppress(OSError):
-            self._schedstat = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def wall_ms(self) -> int:
-        """See `Meter`."""
-        return time.time_ns() // 1_000_000
-
-    def usage(self) -> Usage:
-        """See `Meter`; some three microseconds."""
-        unscheduled_ns = 0
-        if self._schedstat is not None:
-            unscheduled_ns = int(os.pread(self._schedstat, 64, 0).split()[1])
-        if sys.platform != "linux":
-            return Usage()
-        used = resource.getrusage(resource.RUSAGE_THREAD)
-        return Usage(unscheduled_ns, used.ru_majflt, used.ru_minflt, used.ru_nivcsw)
-
-    def close(self) -> None:
-        """Let go of what it has open."""
-        if self._schedstat is not None:
-            os.close(self._schedstat)
-            self._schedstat = None
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from node.telemetry.process_watch import ProcessStats, ProcessWatch, ThreadMeter, Usage
+from hourwheel.stalls import MACHINE, UNNAMED, WAITING, ThreadMeter, Usage
+from node.telemetry.process_watch import ProcessStats, ProcessWatch
 from node.telemetry.spans import Spans
-from node.telemetry.stalls import MACHINE, UNNAMED, WAITING
 from tests.support.eventually import until
 
 _MS = 1_000_000

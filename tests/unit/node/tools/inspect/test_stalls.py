@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from hourwheel.stalls import Stall
 from node.metrics.http import MetricsServer
 from node.process.command import main as run_node
-from node.telemetry.stalls import Stall, Stalls
+from node.telemetry.stalls import Stalls
 from node.tools.inspect.command import main
 from node.tools.inspect.stalls import EXIT_OK, EXIT_UNREAD, EXIT_USAGE
 

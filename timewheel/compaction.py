@@ -163,4 +163,5 @@ def _merged(readers: HourReaders, after: Key, to: Key, slice_units: int) -> Iter
 
 def plan_cascade(runs: RunSet, hour_level_end_day: int) -> int | None:
     """The earliest day that should be at the hour level and is not, or None."""
-    return next((day for day in runs.days() if day < hour_level_end_day), None)
+    day = runs.first_day()
+    return day if day is not None and day < hour_level_end_day else None

@@ -22,12 +22,10 @@ from storage.views.unit import Units, copied
 from timewheel.bodies import BadBlob, Bodies
 from timewheel.run_format import delay_log_path
 
-Mask: TypeAlias = NDArray[np.bool_]
+I64: TypeAlias = NDArray[np.int64]
 
 _GRAINS: Final = (4_096, 512, 64)
 """A blob is copied in grains of these sizes and a tail of less than the last one."""
-
-I64 = NDArray[np.int64]
 
 
 class DelayLogWriter:
@@ -44,35 +42,31 @@ class DelayLogWriter:
         self._sync = PiecewiseSync(self._file)
         self.size_bytes = FILE_HEADER_BYTES
 
-    def append_from_log(self, units: Units, span: bytes, span_start: int, others: Bodies) -> Units:
+    def append_from_log(self, units: Units, source: Buffer, starts: I64, others: Bodies) -> Units:
         """Copy the blobs of `units` and return the units pointing here.
 
         Args:
             units: in key order.
-            span: the commit log from `span_start` on.
-            span_start: an offset.
-            others: for units that do not point into the span (retries of older messages).
+            source: bytes of the log.
+            starts: int64[n] where in it each blob begins; -1 for those that lie elsewhere.
+            others: for these (retries of older messages).
         """
         moved = copied(units)
-        starts, lengths = moved["position"].astype(np.int64) - span_start, _lengths(moved)
-        inside = (moved["dlog_id"] == 0) & (starts >= 0) & (starts + lengths <= len(span))
+        inside, lengths = starts >= 0, blob_lengths(moved)
         if inside.all():
-            self._write(moved, [gather(span, starts, lengths)], lengths)
+            self._write(moved, [gather(source, starts, lengths)], lengths)
         else:
-            self._append_mixed(moved, inside, span, span_start, others)
+            self._append_mixed(moved, source, starts, others)
         return moved
 
-    def _append_mixed(
-        self, part: Units, inside: Mask, span: bytes, span_start: int, others: Bodies
-    ) -> None:
+    def _append_mixed(self, part: Units, source: Buffer, starts: I64, others: Bodies) -> None:
         """A chunk of which some units point elsewhere: blob by blob, such chunks are few."""
-        elsewhere, bad = others.read(part[~inside])
-        view, blobs, foreign = memoryview(span), [], iter(elsewhere)
-        for unit, local in zip(part, inside.tolist(), strict=True):
-            start = int(unit["position"]) - span_start
-            size = int(unit["body_len"]) + int(unit["meta_len"])
-            blobs.append(view[start : start + size] if local else next(foreign))
-        lost = np.flatnonzero(~inside)[[one.ordinal for one in bad]]
+        outside = starts < 0
+        elsewhere, bad = others.read(part[outside])
+        view, blobs, foreign = memoryview(source), [], iter(elsewhere)
+        for start, size in zip(starts.tolist(), blob_lengths(part).tolist(), strict=True):
+            blobs.append(view[start : start + size] if start >= 0 else next(foreign))
+        lost = np.flatnonzero(outside)[[one.ordinal for one in bad]]
         self._write_blobs(part, blobs, lost)
 
     def append_blobs(self, units: Units, blobs: Sequence[Buffer], bad: list[BadBlob]) -> Units:
@@ -86,7 +80,7 @@ class DelayLogWriter:
 
         So whoever receives such a message gets the error with file and offset, not its bytes.
         """
-        lengths = _lengths(units)
+        lengths = blob_lengths(units)
         lengths[lost] = 0
         kept = units[lost]
         self._write(units, blobs, lengths)
@@ -106,8 +100,9 @@ class DelayLogWriter:
         self._file.close()
 
 
-def _lengths(units: Units) -> NDArray[np.int64]:
-    lengths: NDArray[np.int64] = units["body_len"].astype(np.int64) + units["meta_len"]
+def blob_lengths(units: Units) -> I64:
+    """Bytes of meta and body of each unit."""
+    lengths: I64 = units["body_len"].astype(np.int64) + units["meta_len"]
     return lengths
 
 
@@ -133,7 +128,21 @@ def gather(source: Buffer, starts: I64, lengths: I64) -> Buffer:
         picked = _items(source, int(lengths[0]))[starts]
         return memoryview(picked.view(np.uint8).data)
     target = bytearray(total)
-    read, write, left = starts.copy(), ends - lengths, lengths.copy()
+    copy_each(source, target, starts, ends - lengths, lengths)
+    return target
+
+
+def copy_each(source: Buffer, target: bytearray, starts: I64, places: I64, lengths: I64) -> None:
+    """Copy the blobs `source[start : start + length]` to `target[place :]`.
+
+    Args:
+        source: where the blobs are.
+        target: long enough.
+        starts: int64[n] first byte of each in `source`.
+        places: int64[n] and in `target`.
+        lengths: int64[n] bytes of each.
+    """
+    read, write, left = starts.copy(), places.copy(), lengths.copy()
     for grain in _GRAINS:
         whole = left // grain
         if whole.any():
@@ -147,7 +156,6 @@ def gather(source: Buffer, starts: I64, lengths: I64) -> Buffer:
         chosen = order[cuts[size - 1] : cuts[size]]
         if len(chosen):
             _copy(source, target, read[chosen], write[chosen], size)
-    return target
 
 
 def _copy_grains(
@@ -165,3 +173,11 @@ def _copy(source: Buffer, target: bytearray, read: I64, write: I64, size: int) -
 def _items(buffer: Buffer, size: int) -> NDArray[Any]:
     """Every place in `buffer` as an opaque item of `size` bytes: overlapping views, no copies."""
     return np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
+
+
+def places_in_log(units: Units, start: int, end: int) -> I64:
+    """Where in [start, end) of the log each unit's blob begins; -1 for those that lie elsewhere."""
+    places = units["position"].astype(np.int64) - start
+    inside = (units["dlog_id"] == 0) & (places >= 0)
+    inside &= places + blob_lengths(units) <= end - start
+    return np.where(inside, places, -1)

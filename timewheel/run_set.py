@@ -1,6 +1,6 @@
 """Which runs exist, and what they hold of an hour: the occupied buckets and the slot heads."""
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
@@ -18,18 +18,24 @@ Piece = tuple[Run, int, int]
 """(run, first, end): a stretch of a run in key order."""
 
 
+def _order(run: Run) -> tuple[int, int]:
+    return run.order
+
+
 class RunSet:
     """The runs that the manifest names.
 
-    Invariants: within a level the ranges [covers_first, run_id] are disjoint; `_hours` and `_days`
-    hold exactly the buckets that some run has units of.
+    Invariants: within a level the ranges [covers_first, run_id] are disjoint; `_by_bucket` and
+    `_buckets` hold exactly the buckets that some run has units of. A change costs what the run has
+    of buckets, whatever there is of other runs.
     """
 
     def __init__(self) -> None:
         """Empty."""
         self._levels: tuple[list[Run], list[Run]] = ([], [])
         self._by_bucket: tuple[dict[int, list[Run]], dict[int, list[Run]]] = ({}, {})
-        self._sorted_buckets: list[list[int] | None] = [None, None]
+        self._buckets: tuple[list[int], list[int]] = ([], [])
+        """Those of `_by_bucket`, ascending."""
         self._occupied: dict[int, NDArray[np.bool_]] = {}
         """`occupied_seconds` of the hours asked for lately."""
         self.version = 0
@@ -47,53 +53,65 @@ class RunSet:
         """Take a run in."""
         level = run.footer.level
         runs = self._levels[level]
-        runs.append(run)
-        runs.sort(key=lambda one: one.order)
-        for older, newer in pairwise(runs):
+        at = bisect_left(runs, run.order, key=_order)
+        for older, newer in pairwise((*runs[max(0, at - 1) : at], run, *runs[at : at + 1])):
             invariant(
                 older.footer.run_id < newer.footer.covers_first,
                 "runs of a level cover disjoint ranges",
                 older=older.path,
                 newer=newer.path,
             )
-        self._reindex(level)
+        runs.insert(at, run)
+        for bucket in run.buckets():
+            self._enter(level, bucket, run)
+        self._note_change()
 
     def remove(self, gone: Iterable[Run]) -> None:
         """Forget runs; the caller closes and removes them when nothing reads them any more."""
         gone = set(gone)
-        for level in (HOUR_LEVEL, DAY_LEVEL):
-            kept = [run for run in self._levels[level] if run not in gone]
-            self._levels[level][:] = kept
-            self._reindex(level)
+        found = [run for run in self.all() if run in gone]
+        for run in found:
+            level = run.footer.level
+            self._levels[level].remove(run)
+            for bucket in run.buckets():
+                self._leave(level, bucket, run)
+        if found:
+            self._note_change()
 
     def mark_cascaded(self, run: Run, day: int) -> None:
         """A day's units have left `run` for hour-level runs."""
+        if run in self.with_bucket(DAY_LEVEL, day):
+            self._leave(DAY_LEVEL, day, run)
         run.cascaded_days.add(day)
-        self._reindex(DAY_LEVEL)
+        self._note_change()
 
-    def _reindex(self, level: int) -> None:
-        index = self._by_bucket[level]
-        index.clear()
-        for run in self._levels[level]:
-            for bucket in run.buckets():
-                index.setdefault(bucket, []).append(run)
-        self._sorted_buckets[level] = None
+    def _enter(self, level: int, bucket: int, run: Run) -> None:
+        runs = self._by_bucket[level].get(bucket)
+        if runs is None:
+            self._by_bucket[level][bucket] = [run]
+            insort(self._buckets[level], bucket)
+        else:
+            insort(runs, run, key=_order)
+
+    def _leave(self, level: int, bucket: int, run: Run) -> None:
+        runs = self._by_bucket[level][bucket]
+        runs.remove(run)
+        if not runs:
+            del self._by_bucket[level][bucket]
+            buckets = self._buckets[level]
+            del buckets[bisect_left(buckets, bucket)]
+
+    def _note_change(self) -> None:
         self._occupied.clear()
         self.version += 1
-
-    def _buckets(self, level: int) -> list[int]:
-        buckets = self._sorted_buckets[level]
-        if buckets is None:
-            buckets = self._sorted_buckets[level] = sorted(self._by_bucket[level])
-        return buckets
 
     def with_bucket(self, level: int, bucket: int) -> list[Run]:
         """Runs of a level that hold units of a bucket, oldest first."""
         return list(self._by_bucket[level].get(bucket, ()))
 
-    def days(self) -> list[int]:
-        """Days that day-level runs hold units of, ascending."""
-        return list(self._buckets(DAY_LEVEL))
+    def first_day(self) -> int | None:
+        """The first day that day-level runs hold units of, or None."""
+        return next(iter(self._buckets[DAY_LEVEL]), None)
 
     def pieces_of_hour(self, hour: int) -> list[Piece]:
         """What the runs of both levels hold of an hour."""
@@ -119,10 +137,10 @@ class RunSet:
 
     def next_hour(self, hour: int) -> int | None:
         """The first hour >= `hour` that any run holds units of, or None."""
-        hours = self._buckets(HOUR_LEVEL)
+        hours = self._buckets[HOUR_LEVEL]
         at = bisect_left(hours, hour)
         best = hours[at] if at < len(hours) else None
-        days = self._buckets(DAY_LEVEL)
+        days = self._buckets[DAY_LEVEL]
         for day in days[bisect_left(days, hour // SLOTS_PER_DAY) :]:
             if best is not None and day * SLOTS_PER_DAY > best:
                 break

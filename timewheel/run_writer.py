@@ -80,8 +80,10 @@ class RunWriter:
         self._count += len(units)
         self._checksum(raw)
         ids = units["dlog_id"]
-        low, high = self._delay_logs
-        self._delay_logs = (min(low, int(ids.min())), max(high, int(ids.max())))
+        ids = ids[ids > 0]  # a lost message still points into the log, and is in no delay log
+        if len(ids):
+            low, high = self._delay_logs
+            self._delay_logs = (min(low, int(ids.min())), max(high, int(ids.max())))
         first_releases = units["sequence"][units["attempt"] == 1]
         if len(first_releases):
             low, high = self._pages
@@ -139,7 +141,7 @@ class RunWriter:
             self._run_id,
             self._due_first,
             self._due_last,
-            *(self._delay_logs if self._count else (0, 0)),
+            *(self._delay_logs if self._delay_logs[1] else (0, 0)),
             crc32c(tables),
             *(self._pages if self._pages[1] else (0, 0)),
         )

@@ -12,6 +12,7 @@ import atexit
 import concurrent.futures
 import contextvars
 import os
+import selectors
 import threading
 import warnings
 import weakref
@@ -19,6 +20,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 from hourwheel import errors
+from hourwheel.client.stall_recorder import StallRecorder, TurnRecorder, find_recorder
 from hourwheel.errors import required
 from hourwheel.transport.fork_guard import Home
 
@@ -171,7 +173,8 @@ class LoopThread:
 
     def _start(self) -> "_Loop":
         if self._loop is None:
-            loop = _Loop()
+            recorder = find_recorder()
+            loop = _Loop() if recorder is None else _RecordedLoop(recorder)
             thread = threading.Thread(
                 target=_serve, args=(loop,), name="hourwheel-client", daemon=True
             )
@@ -207,8 +210,8 @@ class _Loop(asyncio.SelectorEventLoop):
     one, which would lose its own events by it: closing one client would stop another.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        super().__init__(selector)
         self.begun: set[asyncio.Future[Any]] = set()
         """That another thread waits for."""
 
@@ -225,6 +228,42 @@ class _Loop(asyncio.SelectorEventLoop):
             if not self.is_closed():
                 raise
             return asyncio.Handle(callback, args, self, context)
+
+
+class _RecordedLoop(_Loop):
+    """A loop of which is known what takes long."""
+
+    def __init__(self, recorder: StallRecorder) -> None:
+        self._turns = TurnRecorder(recorder)
+        super().__init__(self._turns)
+
+    def call_soon(
+        self,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        return super().call_soon(self._turns.named(callback), *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return super().call_at(when, self._turns.named(callback), *args, context=context)
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        return super().call_soon_threadsafe(self._turns.named(callback), *args, context=context)
+
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+        super().add_reader(fd, self._turns.named(callback), *args)
 
 
 class _Begun(Generic[Result]):

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
+from hourwheel.stalls import ThreadMeter
 from hourwheel.transport.access import PLAIN
 from node.access.audit import AuditLog
 from node.access.audit_file import AuditFile
@@ -65,7 +66,7 @@ from node.shard.node_meta import NodeMeta, open_node_meta
 from node.shard.recovery import Opened
 from node.telemetry import logs
 from node.telemetry.failure import Failure
-from node.telemetry.process_watch import ProcessStats, ProcessWatch, ThreadMeter
+from node.telemetry.process_watch import ProcessStats, ProcessWatch
 from node.telemetry.stats import ApiStats
 from storage.files.directory_lock import DirectoryLock
 from storage.files.disk import RealDisk

@@ -161,6 +161,9 @@ class Maintenance:
         self._moved_sweep = MovedSweep(views)
         self._dedup_sweep = DedupSweep(views)
         self._key_jobs = KeyJobs(place, views, log)
+        self._idle_rewrite: tuple[int, int] | None = None
+        self._idle_keys: Checkpoint | None = None
+        """As of what there was nothing to rewrite, or to do about keys: each commit asks."""
         self._log_floor = 0
         """Nothing points below it into the log, but what a restart needs; as of the last plan."""
         self._measured = 0, 0
@@ -246,8 +249,16 @@ class Maintenance:
         if force_checkpoint or self.is_due:
             self._current = self._plan_checkpoint(now_ms)
         else:
-            self._current = self._plan_rewrite() or self._key_jobs.plan(self.manifest, now_ms)
+            self._current = self._plan_rewrite() or self._plan_keys(now_ms)
         return self._current
+
+    def _plan_keys(self, now_ms: int) -> Job | None:
+        """Key runs change with a manifest; for what time makes of them they are looked at again."""
+        if self._idle_keys is self.manifest and now_ms < self._key_jobs.next_look_ms:
+            return None
+        job = self._key_jobs.plan(self.manifest, now_ms)
+        self._idle_keys = self.manifest if job is None else None
+        return job
 
     def _plan_checkpoint(self, now_ms: int) -> Job:
         views, manifest = self._views, self.manifest
@@ -299,6 +310,9 @@ class Maintenance:
 
     def _plan_rewrite(self) -> Job | None:
         wheel = self._views.wheel
+        state = wheel.runs.version, self.manifest.hour_level_end_day
+        if state == self._idle_rewrite:
+            return None
         day = plan_cascade(wheel.runs, self.manifest.hour_level_end_day)
         slice_units = wheel.config.job_units_per_slice
         inner: MergeJob | CascadeJob
@@ -326,6 +340,7 @@ class Maintenance:
                     slice_units=slice_units,
                 )
                 return _Rewrite(self._place, inner, self.manifest)
+        self._idle_rewrite = state
         return None
 
     def can_mend(self, error: errors.CorruptFile | None = None) -> bool:

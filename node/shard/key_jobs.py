@@ -297,6 +297,11 @@ class KeyJobs:
         self._looked_at = 0
         """Number of the run that was looked at last."""
 
+    @property
+    def next_look_ms(self) -> int:
+        """From then on `plan` may find a job although nothing has changed but the time."""
+        return self._look_ms if self._views.keys.is_complete else self._not_before_ms
+
     def plan(self, manifest: Checkpoint, now_ms: int) -> KeyJob | None:
         """The next job, or None. `manifest`: what lies on disk."""
         keys = self._views.keys

@@ -174,14 +174,16 @@ def _remove_views(place: ShardPlace, config: LogConfig, file: str, why: str) -> 
 
 
 def _replay(shard: Shard, maintenance: Maintenance) -> int:
-    """Apply the log behind the checkpoint, with checkpoints on the way where it is long.
+    """Apply the log behind the checkpoint, with checkpoints on the way where it is very long.
 
-    So memory stays bounded even where the views are rebuilt from the whole log.
+    So memory stays bounded even where the views are rebuilt from the whole log. What a node may
+    have unsaved while it serves is no more here: nobody is served before the end of this, and the
+    first job after it is a checkpoint.
     """
     count = 0
     for _ in shard.replay():
         count += 1
-        if maintenance.is_due:
+        if maintenance.is_far_behind:
             job = maintenance.plan(shard.views.store_ms)
             if job is not None:
                 job.run(lambda: None)

@@ -7,100 +7,32 @@
              finds what no turn shows: the thread was to wake up, and had no core.
     garbage  the collector itself says when it begins and ends, and stops all threads in between.
 
-What took longer than a stall may is kept with all that is known of it (node/telemetry/stalls.py).
+What took longer than a stall may is kept with all that is known of it (hourwheel/stalls.py).
 Costs 40 short turns a second, a microsecond or two for each turn in which something is noted, and
 under a microsecond for each collection.
 """
 
 import asyncio
 import gc
-import os
-import resource
-import sys
-import threading
-import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
+from hourwheel.stalls import STALL_MS, Meter, Stall, Usage
 from node.telemetry import logs
 from node.telemetry.histogram import DURATION_BOUNDS, Histogram
 from node.telemetry.spans import Spans
-from node.telemetry.stalls import Stall, Stalls
+from node.telemetry.stalls import Stalls
 
-STALL_MS: Final = 5.0
-"""What is longer counts as a stall by default: the objective for lateness is about so much."""
 _LOGGED_MS_MIN: Final = 50.0
 """A stall that is this long is worth a line in the log ..."""
 _LOGGED_EVERY_MS: Final = 10_000
 """... and at most one line in each such span."""
+_SUMMED_EVERY_NS: Final = 60 * 10**9
+"""All others are in one line, if there were any, in each such span."""
 _PERIOD_S: Final = 0.025
 _GENERATIONS: Final = 3
 _NS_PER_MS: Final = 1e6
 _log = logs.get(__name__)
-
-
-class Usage(NamedTuple):
-    """What the kernel counts of one thread, since it began."""
-
-    unscheduled_ns: int = 0
-    """How long it was ready and had no core; 0 where the system does not say."""
-    major_faults: int = 0
-    minor_faults: int = 0
-    preemptions: int = 0
-
-
-class Meter(Protocol):
-    """Clocks and counters of the thread that asks."""
-
-    def now_ns(self) -> int:
-        """A clock that never steps."""
-        ...
-
-    def cpu_ns(self) -> int:
-        """Processor time of this thread."""
-        ...
-
-    def wall_ms(self) -> int:
-        """Epoch milliseconds."""
-        ...
-
-    def usage(self) -> Usage:
-        """Of this thread."""
-        ...
-
-
-class ThreadMeter:
-    """The machine's; of the thread that makes it, which closes it."""
-
-    def __init__(self) -> None:
-        """Find what the system offers."""
-        self.now_ns, self.cpu_ns = time.perf_counter_ns, time.thread_time_ns
-        path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        self._schedstat: int | None = None
-        with suppress(OSError):
-            self._schedstat = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def wall_ms(self) -> int:
-        """See `Meter`."""
-        return time.time_ns() // 1_000_000
-
-    def usage(self) -> Usage:
-        """See `Meter`; some three microseconds."""
-        unscheduled_ns = 0
-        if self._schedstat is not None:
-            unscheduled_ns = int(os.pread(self._schedstat, 64, 0).split()[1])
-        if sys.platform != "linux":
-            return Usage()
-        used = resource.getrusage(resource.RUSAGE_THREAD)
-        return Usage(unscheduled_ns, used.ru_majflt, used.ru_minflt, used.ru_nivcsw)
-
-    def close(self) -> None:
-        """Let go of what it has open."""
-        if self._schedstat is not None:
-            os.close(self._schedstat)
-            self._schedstat = None
 
 
 @dataclass(slots=True)
@@ -115,6 +47,36 @@ class ProcessStats:
         default_factory=lambda: tuple(Histogram(DURATION_BOUNDS) for _ in range(_GENERATIONS))
     )
     """By generation: how long collections stopped the process, in seconds."""
+
+
+@dataclass(slots=True)
+class _Minute:
+    """The stalls of one minute, for a line in the log."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    sums_ms: dict[str, float] = field(default_factory=dict)
+    longest: Stall | None = None
+
+    def add(self, stall: Stall) -> None:
+        cause = stall.cause
+        self.counts[cause] = self.counts.get(cause, 0) + 1
+        self.sums_ms[cause] = self.sums_ms.get(cause, 0.0) + stall.wall_ms
+        if self.longest is None or stall.wall_ms > self.longest.wall_ms:
+            self.longest = stall
+
+    def log(self) -> None:
+        if self.longest is None:
+            return
+        worst_first = sorted(self.sums_ms, key=self.sums_ms.__getitem__, reverse=True)
+        _log.info(
+            "loop_stalls",
+            count=sum(self.counts.values()),
+            wall_ms=round(sum(self.sums_ms.values()), 1),
+            longest_ms=round(self.longest.wall_ms, 1),
+            longest_cause=self.longest.cause,
+            by_cause={cause: self.counts[cause] for cause in worst_first},
+            ms_by_cause={cause: round(self.sums_ms[cause], 1) for cause in worst_first},
+        )
 
 
 class ProcessWatch:
@@ -141,6 +103,9 @@ class ProcessWatch:
         self._collecting_ns = self._gc_ns = 0
         self._next_log_ms = 0
         self._unlogged = 0
+        self._minute = _Minute()
+        self._summed_ns = meter.now_ns()
+        """When `_minute` began."""
 
     def start(self) -> None:
         """Watch; in the running loop."""
@@ -190,6 +155,9 @@ class ProcessWatch:
         late_ns = (self._begun_ns if self._spans.is_in_turn else now_ns) - self._expected_ns
         if late_ns > self._stall_ns and not self._is_noted:
             self._note(late_ns, self._timer_gc_ns)
+        if now_ns >= self._summed_ns + _SUMMED_EVERY_NS:
+            self._minute.log()
+            self._minute, self._summed_ns = _Minute(), now_ns
         self._arm()
 
     # -- what is found ----------------------------------------------------------------------------
@@ -218,6 +186,7 @@ class ProcessWatch:
             preemptions=usage.preemptions - before.preemptions,
         )
         self.stats.stalls.add(stall)
+        self._minute.add(stall)
         self._log(stall)
 
     def _log(self, stall: Stall) -> None:

@@ -4,7 +4,7 @@
              One within another counts for itself alone, so that shares add up.
     asides   work of other threads, which may hold the interpreter's lock meanwhile.
 
-A span costs about 0.6 microseconds. Nothing here decides what is long: node/telemetry/stalls.py.
+A span costs about 0.6 microseconds. Nothing here decides what is long: hourwheel/stalls.py.
 """
 
 import time

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from node.shard.node_meta import NODE_META
+from node.tools.inspect import stalls
 from node.tools.inspect.digest import digests_of
 from node.tools.inspect.files import SHARD_START
 from node.tools.inspect.inspection import inspect
@@ -23,6 +24,7 @@ EXIT_OK: Final = 0
 EXIT_DAMAGE: Final = 1
 """Something is damaged, or a path is no data directory and no file of ours."""
 EXIT_USAGE: Final = 2
+_STALLS: Final = "stalls"
 _LIMIT: Final = 20
 _WIDTH_PLAIN: Final = 1_000
 """Where no terminal sets a width, no cell is folded."""
@@ -30,6 +32,8 @@ _WIDTH_PLAIN: Final = 1_000
 
 def main(arguments: Sequence[str]) -> int:
     """Print what was asked for; 1 if something is damaged."""
+    if arguments[:1] == [_STALLS]:
+        return stalls.main(arguments[1:])
     parsed = _parser().parse_args(arguments)
     if parsed.digest:
         return _print_digests(parsed)
@@ -60,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         "hourwheel inspect",
         description="Look into data directories, parts of them or single files. Changes nothing,"
         " and may be used while a node runs.",
-        epilog="Exit codes: 0 fine, 1 something is damaged, 2 wrong command line.",
+        epilog="Exit codes: 0 fine, 1 something is damaged, 2 wrong command line. Of a node that "
+        "runs: `inspect stalls URL` tells what kept it from its work.",
     )
     parser.add_argument(
         "paths",

@@ -13,7 +13,7 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.runs import DIRECTORY, IDENTITY, keyed
 from tests.support.wheel_world import MemoryLog
 from timewheel.bodies import Bodies
-from timewheel.delay_log import DelayLogWriter
+from timewheel.delay_log import DelayLogWriter, places_in_log
 from timewheel.run_format import delay_log_path
 
 FIRST_PART = 1_000
@@ -55,9 +55,10 @@ class World:
         writer = DelayLogWriter(self.disk, DIRECTORY, IDENTITY, number)
         before = self.units.copy()
         span = bytes(self.log.data[FIRST_PART:])
+        places = places_in_log(self.units, FIRST_PART, len(self.log.data))
+        parts = [slice(low, low + chunk) for low in range(0, len(self.units), chunk)]
         moved = [
-            writer.append_from_log(self.units[low : low + chunk], span, FIRST_PART, others)
-            for low in range(0, len(self.units), chunk)
+            writer.append_from_log(self.units[part], span, places[part], others) for part in parts
         ]
         writer.finish()
         self.disk.sync_dir(DIRECTORY)
@@ -125,7 +126,8 @@ def test_append_from_log_when_a_message_ends_with_the_span_or_begins_it() -> Non
     world.log.data[FIRST_PART:] = bytes(len(span))  # so it must have come from the span
     writer = DelayLogWriter(world.disk, DIRECTORY, IDENTITY, 1)
     others = Bodies(world.disk, DIRECTORY, world.log)
-    moved = writer.append_from_log(world.units, span, FIRST_PART, others)
+    places = places_in_log(world.units, FIRST_PART, FIRST_PART + len(span))
+    moved = writer.append_from_log(world.units, span, places, others)
     writer.finish()
     assert world.read(moved) == ([b"first", b"last"], [])
 

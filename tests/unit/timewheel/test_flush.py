@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from random import Random
+from unittest import mock
 
 import pytest
 
@@ -7,7 +9,7 @@ from hourwheel.types import SEQUENCE_MAX, Key
 from tests.sim.disk import SimulatedDisk
 from tests.support.every_step import lose_power_at_every_step
 from tests.support.runs import DIRECTORY, IDENTITY, pairs_of
-from tests.support.wheel_world import END, START_MS, WheelWorld
+from tests.support.wheel_world import END, START_MS, WheelWorld, body_of
 from timewheel.flush import FlushJob, FlushSource, sections_end_ms
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS
 from timewheel.run import Run, open_run
@@ -109,6 +111,40 @@ def test_flush_when_written_in_chunks_is_byte_for_byte_the_same(chunk_units: int
         files.append([file.pread(file.size(), 0) for file in opened])
     assert files[0] == files[1]
     assert len(files[0]) == 4
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 150, 1_000])
+def test_flush_when_the_log_is_read_in_pieces_is_byte_for_byte_the_same(piece_bytes: int) -> None:
+    files, reads = [], list[list[int]]()
+    for limits in ({}, {"piece_bytes": piece_bytes, "chunk_units": 7}):
+        world = world_at_start()
+        world.publish([START_MS + ordinal for ordinal in range(1, 4)])
+        world.take(Key(START_MS + 4, 0))
+        world.flush()  # what is given back below lies in front of the span
+        world.publish([START_MS + ordinal * 7_919_000 % (4 * DAY_MS) for ordinal in range(5, 200)])
+        world.give_back(1, START_MS + HOUR_MS, groups=1)
+        reads.append(lengths := [])
+        read = world.log.read
+
+        def noted(
+            offset: int,
+            length: int,
+            read: Callable[[int, int], bytes] = read,
+            lengths: list[int] = lengths,
+        ) -> bytes:
+            lengths.append(length)
+            return read(offset, length)
+
+        with mock.patch.object(world.log, "read", noted):
+            world.begin_flush(**limits)
+        world.end_job()
+        opened = [world.disk.open(f"{DIRECTORY}/{name}") for name in world.disk.list(DIRECTORY)]
+        files.append([file.pread(file.size(), 0) for file in opened])
+        world.take(END)
+    assert files[0] == files[1]
+    assert len(files[0]) == 4
+    largest = max(map(len, map(body_of, range(251))))
+    assert max(reads[1]) <= piece_bytes + largest < max(reads[0])
 
 
 def test_flush_when_older_runs_have_the_second_continues_their_chain() -> None:

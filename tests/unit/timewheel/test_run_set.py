@@ -113,7 +113,7 @@ class RunSetBesideLists:
             )
             self.check_hour(hour, dues)
         of_days = [due for run in by_level[DAY_LEVEL] for due in dues[run]]
-        assert self.runs.days() == sorted({due // DAY_MS for due in of_days})
+        assert self.runs.first_day() == min((due // DAY_MS for due in of_days), default=None)
         for day in range(3):
             expected = sorted({due // HOUR_MS for due in of_days if due // DAY_MS == day})
             assert self.runs.hours_of_day(day) == expected
@@ -226,7 +226,7 @@ def test_buckets_when_a_day_has_cascaded_are_gone_at_the_day_level() -> None:
     world = RunSetBesideLists()
     run = world.flush(DAY_LEVEL, [at(1), at(25)])
     world.runs.mark_cascaded(run, 0)
-    assert world.runs.days() == [1]
+    assert world.runs.first_day() == 1
     assert world.runs.with_bucket(DAY_LEVEL, 0) == []
     assert world.runs.pieces_of_hour(1) == []
     assert world.runs.hours_of_day(0) == []
@@ -239,6 +239,38 @@ def test_add_when_runs_come_in_any_order_keeps_the_oldest_first() -> None:
         runs.add(write_run(disk, keyed([at(10)]), run_id=run_id, covers_first=covers_first))
     assert ids(runs.all()) == [2, 8, 9]
     assert ids(runs.with_bucket(HOUR_LEVEL, 10)) == [2, 8, 9]
+
+
+def test_version_when_nothing_is_removed_stays_and_with_each_change_is_another() -> None:
+    world = RunSetBesideLists()
+    versions = [world.runs.version]
+    run = world.flush(DAY_LEVEL, [at(1), at(25)])
+    versions.append(world.runs.version)
+    world.runs.mark_cascaded(run, 0)
+    versions.append(world.runs.version)
+    world.runs.remove([])
+    world.runs.remove([write_run(world.disk, keyed([at(10)]), run_id=9)])
+    assert world.runs.version == versions[-1]
+    world.runs.remove([run])
+    assert len({*versions, world.runs.version}) == 4
+
+
+def test_change_when_there_are_many_runs_looks_at_the_buckets_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, runs, asked = SimulatedDisk(), RunSet(), list[int]()
+    written = [write_run(disk, keyed([at(10), at(11)]), run_id=one) for one in range(1, 30)]
+    buckets_of = Run.buckets
+
+    def counted(run: Run) -> list[int]:
+        asked.append(run.footer.run_id)
+        return buckets_of(run)
+
+    monkeypatch.setattr(Run, "buckets", counted)
+    for run in written:
+        runs.add(run)
+    runs.remove(written[3:5])
+    assert asked == [*range(1, 30), 4, 5]
 
 
 @pytest.mark.parametrize(("covers_first", "run_id"), [(3, 3), (1, 1), (2, 5), (0, 1), (0, 9)])
@@ -264,7 +296,6 @@ def test_lists_when_changed_by_the_caller_leave_the_set_alone() -> None:
         world.runs.all(),
         world.runs.of_level(HOUR_LEVEL),
         world.runs.with_bucket(HOUR_LEVEL, 10),
-        world.runs.days(),
     ):
         found.clear()
     world.check()

@@ -134,11 +134,19 @@ def test_footer_when_finished_says_what_is_in_the_run() -> None:
     assert (footer.delay_log_first, footer.delay_log_last) == (3, 7)
 
 
-def test_footer_when_a_unit_still_points_into_the_log_names_no_lower_delay_log() -> None:
-    units = keyed([(1, 0), (2, 1)])
-    units["dlog_id"] = [0, 5]
+def test_footer_when_a_lost_message_still_points_into_the_log_names_delay_logs_of_the_others() -> (
+    None
+):
+    units = keyed([(1, 0), (2, 1), (3, 2)])
+    units["dlog_id"] = [0, 5, 8]
     footer = write_run(SimulatedDisk(), units).footer
-    assert (footer.delay_log_first, footer.delay_log_last) == (0, 5)
+    assert (footer.delay_log_first, footer.delay_log_last) == (5, 8)
+
+
+def test_footer_when_all_messages_are_lost_names_no_delay_log() -> None:
+    footer = write_run(SimulatedDisk(), keyed([(1, 0), (2, 1)], dlog_id=0)).footer
+    assert footer.unit_count == 2
+    assert footer.delay_log_first == footer.delay_log_last == 0
 
 
 def test_previous_run_when_heads_know_one_is_kept_for_slots_without_units_too() -> None:

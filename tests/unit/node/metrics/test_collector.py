@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import hourwheel
+from hourwheel.stalls import Stall
 from node.broker.consumer_lag import LagReading, LagSeries
 from node.broker.due_reading import DueWithin
 from node.broker.slewed_clock import SlewedClock
@@ -25,7 +26,6 @@ from node.metrics.table import FAMILIES
 from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.histogram import DURATION_BOUNDS, Histogram
 from node.telemetry.process_watch import ProcessStats
-from node.telemetry.stalls import Stall
 from node.telemetry.stats import ApiStats
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_engine import NOW_MS, FakeEngine

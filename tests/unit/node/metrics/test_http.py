@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from hourwheel.errors import ConfigError
+from hourwheel.stalls import Stall
 from node.metrics.http import (
     ANSWERED_COUNT_MAX,
     ASKING_COUNT_MAX,
@@ -24,7 +25,7 @@ from node.metrics.http import (
     in_loop,
     probe_in_loop,
 )
-from node.telemetry.stalls import Stall, Stalls
+from node.telemetry.stalls import Stalls
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from hourwheel import errors
+from node.shard import job_planner
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
 from node.shard.views import TRIM_SEQUENCES_LEVEL
@@ -16,7 +17,10 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.shard_proposals import TOPIC
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes
-from timewheel.levels import DAY_MS, HOUR_MS
+from timewheel.compaction import plan_merge
+from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS
+from timewheel.run import Run
+from timewheel.run_set import RunSet
 from timewheel.wheel import WheelConfig
 
 CONFIG = ShardConfig(
@@ -108,6 +112,31 @@ def test_jobs_come_in_order_of_urgency_when_all_are_to_be_done(world: ShardWorld
     world.commit()
     found = [kind_of_next(world) for _ in range(5)]
     assert found == ["checkpoint", "cascade", "merge", "merge", None]
+
+
+def test_runs_are_looked_at_again_only_when_something_has_changed(
+    world: ShardWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[int]()
+
+    def noted(runs: RunSet, level: int, run_count: int) -> list[Run]:
+        looked.append(level)
+        return plan_merge(runs, level, run_count)
+
+    monkeypatch.setattr(job_planner, "plan_merge", noted)
+    publish_and_save(world, HOUR_MS)
+    assert [kind_of_next(world) for _ in range(5)] == [None] * 5
+    assert looked == [HOUR_LEVEL, DAY_LEVEL]
+    publish_and_save(world, HOUR_MS)
+    job = world.maintenance.plan(world.now_ms)
+    assert job is not None
+    world.maintenance.fail(job)
+    assert kind_of_next(world) == "merge", "it is tried again, although nothing has changed"
+    publish_and_save(world, 4 * DAY_MS)
+    assert kind_of_next(world) is None
+    world.now_ms += 3 * DAY_MS
+    world.save()
+    assert kind_of_next(world) == "cascade", "the same runs, and another day"
 
 
 def test_one_job_is_under_way_at_a_time(world: ShardWorld) -> None:
@@ -219,6 +248,35 @@ def test_delay_log_goes_when_nothing_points_into_it(world: ShardWorld) -> None:
         world.remove()
     assert list(world.maintenance.manifest.delay_logs) == []
     assert wheel_files(world) == []
+
+
+def test_delay_log_goes_although_a_younger_run_has_a_lost_message(world: ShardWorld) -> None:
+    due = [world.now_ms, *[world.now_ms + HOUR_MS] * 31]
+    world.publish(due, queues=[TOPIC << 8])
+    world.commit()
+    world.save()
+    (old,) = world.maintenance.manifest.delay_logs
+    delivery = world.receive()
+    assert delivery is not None
+    place = world.shard.log.locate(int(delivery.units["position"][0]))
+    world.disk.flip_bit(*place)
+    world.nack(delivery, 20 * HOUR_MS)
+    world.commit()
+    publish_and_save(world, 20 * HOUR_MS)
+    run = world.shard.views.wheel.runs.all()[-1]
+    ids = run.read(0, run.footer.unit_count)["dlog_id"].tolist()
+    assert sorted(ids) == [0, *[run.footer.run_id] * 4], "the lost one is where it was"
+    world.disk.flip_bit(*place)  # for the model, which reads the log anew
+    world.restart()
+    pass_by(world, 2 * HOUR_MS)
+    world.mastership.trim(world.now_ms - 100, world.now_ms)
+    world.commit()
+    for _ in range(2):
+        world.save()
+        world.remove()
+    kept = [one.delay_log_id for one in world.maintenance.manifest.delay_logs]
+    assert old.delay_log_id not in kept
+    assert run.footer.run_id in kept
 
 
 def test_segments_stay_when_a_queue_points_into_them_and_go_when_none_does(

@@ -7,9 +7,11 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.internal.v1.state_pb2 import Checkpoint
 from node.shard import key_jobs
 from node.shard.checkpoint import read_manifest
 from node.shard.job_planner import RetentionConfig
+from node.shard.key_jobs import KeyJob, KeyJobs
 from node.shard.recovery import ShardConfig
 from storage.log.commit_log import CommitLog, LogConfig
 from storage.views.key_index import KeyIndex
@@ -135,6 +137,27 @@ def test_a_run_that_is_left_over_goes_at_once_unless_one_of_its_messages_was_mov
     world.save()
     work_all(world)
     assert bool(names(world)) == moves
+
+
+def test_runs_are_looked_at_again_when_time_has_passed(
+    world: ShardWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[int]()
+    plan = KeyJobs.plan
+
+    def noted(jobs: KeyJobs, manifest: Checkpoint, now_ms: int) -> KeyJob | None:
+        looked.append(now_ms - begun_ms)
+        return plan(jobs, manifest, now_ms)
+
+    save_some(world, 1)
+    begun_ms = world.now_ms
+    monkeypatch.setattr(KeyJobs, "plan", noted)
+    for after_ms in (0, 1, 59_999, 60_000, 60_001):
+        assert world.maintenance.plan(begun_ms + after_ms) is None
+    assert looked == [0, 60_000]
+    save_some(world, 1)
+    assert world.maintenance.plan(begun_ms + 60_002) is None
+    assert looked == [0, 60_000, 60_002], "there is another run"
 
 
 def test_a_run_stays_when_a_merge_finds_no_room(world: ShardWorld) -> None:

@@ -1,6 +1,7 @@
 """Opening a shard: with and without its checkpoint, its log, its views."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,30 @@ def test_only_what_is_behind_the_checkpoint_is_replayed(world: ShardWorld) -> No
     opened = reopen(world)
     assert (opened.replayed_batches, opened.rebuilt_because) == (1, "")
     assert opened.shard.views.digest() == digest
+
+
+@pytest.mark.parametrize(("batches", "saves"), [(14, False), (40, True)])
+def test_replay_saves_on_the_way_only_when_there_is_more_than_a_node_may_have_unsaved(
+    batches: int, saves: bool
+) -> None:
+    config = replace(CONFIG, wheel=WheelConfig(memtable_units_max=20))
+    world = ShardWorld(SimulatedDisk(), config)
+    for _ in range(batches):
+        world.publish([world.now_ms + HOUR_MS] * 4)
+        world.commit()
+    digest = world.shard.views.digest()
+    world.disk.kill()
+    opened = open_shard(world.place, config)
+    maintenance, views = opened.maintenance, opened.shard.views
+    assert views.digest() == digest
+    assert (maintenance.manifest.applied_offset > 0) == saves
+    assert not maintenance.is_far_behind
+    if not saves:
+        job = maintenance.plan(world.now_ms)
+        assert job is not None
+        assert job.name == "checkpoint", "the first thing to do"
+        assert views.wheel.frozen is not None
+        assert views.wheel.frozen.count == 4 * batches
 
 
 def test_whole_log_is_replayed_when_there_is_no_checkpoint(world: ShardWorld) -> None:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from node.telemetry.process_watch import ProcessStats, ProcessWatch, ThreadMeter, Usage
+from hourwheel.stalls import MACHINE, UNNAMED, WAITING, ThreadMeter, Usage
+from node.telemetry.process_watch import ProcessStats, ProcessWatch
 from node.telemetry.spans import Spans
-from node.telemetry.stalls import MACHINE, UNNAMED, WAITING
 from tests.support.eventually import until
 
 _MS = 1_000_000
@@ -154,6 +154,29 @@ async def test_long_stalls_are_logged_now_and_then(
     await world.turn()
     assert len(caplog.records) == 2
     assert "'unlogged': 2" in str(caplog.records[1].msg)
+
+
+async def test_short_stalls_are_one_line_in_the_log_each_minute(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def lines() -> list[str]:
+        return [str(one.msg) for one in caplog.records if "loop_stalls" in str(one.msg)]
+
+    for name, ms in (("turn", 8), ("apply", 30), ("turn", 9), ("apply", 4)):
+        with world.spans.span(name):
+            world.meter.work(ms)
+        await world.turn()
+    timers = world.stats.loop_delay.count
+    await until(lambda: world.stats.loop_delay.count > timers)
+    assert not lines(), "the minute is not over"
+    world.meter.at_ns += 60_000 * _MS  # which is a stall itself
+    await until(lambda: bool(lines()))
+    assert len(lines()) == 1
+    assert "'apply': 1, 'turn': 2}" in lines()[0]
+    assert "'apply': 30.0, 'turn': 17.0}" in lines()[0]
+    assert "'longest_cause': 'waiting'" in lines()[0]
 
 
 async def test_collections_are_timed_by_their_generation(world: World) -> None:

@@ -1,54 +1,13 @@
-"""One cause for each stall: what took half of it."""
+"""All stalls are counted, and the last ones are kept."""
 
-from dataclasses import replace
-
-import pytest
-
-from node.telemetry.stalls import (
-    GARBAGE,
-    KEPT_MAX,
-    MACHINE,
-    PAGE_FAULTS,
-    SEVERAL,
-    UNNAMED,
-    WAITING,
-    Stall,
-    Stalls,
-)
-
-BUSY = Stall(
-    at_ms=1, wall_ms=20.0, cpu_ms=20.0, unscheduled_ms=0.0, gc_ms=0.0, ran_ms={"apply": 20.0}
-)
-
-
-@pytest.mark.parametrize(
-    ("stall", "cause"),
-    [
-        (BUSY, "apply"),
-        (replace(BUSY, ran_ms={"apply": 9.0, "turn": 8.0}), SEVERAL),
-        (replace(BUSY, ran_ms={"apply": 9.0}), UNNAMED),
-        (replace(BUSY, ran_ms={}), UNNAMED),
-        (replace(BUSY, gc_ms=10.0), GARBAGE),
-        (replace(BUSY, cpu_ms=5.0, unscheduled_ms=12.0), MACHINE),
-        (replace(BUSY, cpu_ms=5.0, unscheduled_ms=2.0), WAITING),
-        (replace(BUSY, cpu_ms=5.0, major_faults=3), PAGE_FAULTS),
-        (replace(BUSY, cpu_ms=12.0, major_faults=3), "apply"),
-    ],
-)
-def test_cause_is_what_took_half(stall: Stall, cause: str) -> None:
-    assert stall.cause == cause
+from hourwheel.stalls import KEPT_MAX, Stall
+from node.telemetry.stalls import Stalls
 
 
 def test_last_ones_are_kept_and_all_are_counted() -> None:
     stalls = Stalls()
     for at_ms in range(KEPT_MAX + 3):
-        stalls.add(replace(BUSY, at_ms=at_ms))
+        stalls.add(Stall(at_ms, 20.0, 20.0, 0.0, 0.0, {"apply": 20.0}))
     assert stalls.count == stalls.seconds.count == KEPT_MAX + 3
     assert [one.at_ms for one in stalls.last] == list(range(3, KEPT_MAX + 3))
-
-
-def test_told_with_the_longest_work_first() -> None:
-    shown = replace(BUSY, ran_ms={"apply": 2.0, "turn": 17.00049}, beside=("merge",)).as_dict()
-    assert list(shown["ran_ms"].items()) == [("turn", 17.0), ("apply", 2.0)]
-    assert shown["beside"] == ["merge"]
-    assert shown["cause"] == "turn"
+    assert stalls.by_cause["apply"] == KEPT_MAX + 3

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from hourwheel.testing import Broker, Clock
+from node.tools.demo import trace
 from tests.support.eventually import until
 from tests.tidy import tree
 
@@ -68,6 +69,36 @@ def test_unpaid_orders_are_closed(run: Load, hourwheel_clock: Clock) -> None:
     assert not shop.pay("late")
     hourwheel_clock.advance("30m")
     assert shop.ORDERS["later"] is shop.State.CLOSED
+
+
+def test_orders_of_two_years_are_closed_as_their_trace_says(
+    run: Load, hourwheel_clock: Clock
+) -> None:
+    """Of the shop that the demo replays: its orders are of the shape of real ones."""
+    orders = trace.generate_orders(200, seed=17)
+    half_an_hour_s = 30 * 60
+    orders.approved[0] = orders.purchased[0] + half_an_hour_s
+    orders.approved[1] = orders.purchased[1] + half_an_hour_s - 1
+    timers = trace.build_trace(orders, seconds=30)
+    is_closed = (timers.kind == trace.Kind.CLOSE_UNPAID) & (timers.cancel_ms == trace.NEVER)
+    closed = {orders.ids[at] for at in timers.order[is_closed]}
+    assert orders.ids[0] in closed
+    assert orders.ids[1] not in closed
+    assert 50 < len(closed) < 150
+
+    shop, paid_too_late = run("unpaid_orders"), set()
+    ordered = [(orders.purchased[at], False, order) for at, order in enumerate(orders.ids)]
+    paid = [(orders.approved[at], True, order) for at, order in enumerate(orders.ids)]
+    earlier_s = int(hourwheel_clock.now.timestamp()) - int(orders.purchased[0])
+    for at_s, is_payment, order in sorted(one for one in ordered + paid if one[0] != trace.NEVER):
+        hourwheel_clock.advance_to(datetime.fromtimestamp(int(at_s) + earlier_s, UTC))
+        if not is_payment:
+            shop.place(order)
+        elif not shop.pay(order):
+            paid_too_late.add(order)
+    hourwheel_clock.advance("30m")
+    assert {order for order, state in shop.ORDERS.items() if state is shop.State.CLOSED} == closed
+    assert paid_too_late == closed.intersection(order for at_s, _, order in paid if at_s > 0)
 
 
 class OtherSide:

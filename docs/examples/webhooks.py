@@ -39,7 +39,7 @@ class Webhook:
 def send(hook: Webhook, message_id: str) -> int:
     """POST it; returns the status. The id lets the other side know what it has had before."""
     headers = {"Content-Type": "application/json", "Webhook-Id": message_id}
-    request = urllib.request.Request(hook.url, hook.body.encode(), headers)  # noqa: S310 - see above
+    request = urllib.request.Request(hook.url, hook.body.encode(), headers)  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
             return int(answer.status)

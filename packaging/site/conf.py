@@ -42,6 +42,7 @@ def _contents() -> str:
     chapters["How it works"] += [f"docs/{page}" for page in others]
     chapters["The project"] = [*top, "helm/hourwheel/README", "helm/hourwheel/UPGRADING"]
     chapters["Guides"] = ["docs/guides/*"]
+    chapters["Examples"] = ["docs/examples/*"]
     chapters["Alerts"] = ["docs/runbooks/*"]
     chapters["Decisions"] = ["docs/decisions/*"]
     return "".join(

@@ -1,4 +1,4 @@
-"""Every `hourwheel` command of docs/guides, word for word, at real nodes."""
+"""Every `hourwheel` command of docs/guides and docs/examples, word for word, at real nodes."""
 
 import json
 import os
@@ -18,7 +18,9 @@ from tests.support.s3_server import BUCKET, s3_server
 from tests.tidy import tree
 
 VALUES: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
-GUIDES: Final = tuple(path for path in tree.files_named(".md") if path.startswith("docs/guides/"))
+GUIDES: Final = tuple(
+    path for path in tree.files_named(".md") if path.startswith(("docs/guides/", "docs/examples/"))
+)
 BACKUP: Final = "docs/guides/backup.md"
 OBJECTS: Final = "s3://acme-backups"
 ACCESS: Final = "docs/guides/access.md"

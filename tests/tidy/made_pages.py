@@ -1,13 +1,17 @@
-"""Parts of pages that are made from the code: files, errors, keys of log events.
+"""Parts of pages that are made from the code: files, errors, keys of log events, examples.
 
 `make pages` (`python -m tests.tidy.made_pages`) writes them again; a test compares them.
 """
 
 import ast
+import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
+from pathlib import PurePosixPath
 from typing import Final
 
 from hourwheel import errors
@@ -57,7 +61,50 @@ def table_of_errors() -> str:
     return "\n".join(lines)
 
 
+EXAMPLES: Final = {
+    path: path.removesuffix(".md")
+    for path in tree.files_named(".md")
+    if path.startswith("docs/examples/")
+}
+"""Page of an example -> the program that it is named after, without a suffix."""
+
+
+def programs_of(page: str) -> list[str]:
+    """The files that a page of an example shows: that of its name, and what belongs to it."""
+    stem = EXAMPLES[page]
+    found = {
+        "docs/examples/django_shop": [f"{stem}.py", "docs/examples/django_worker.py"],
+        "docs/examples/time_by_hand": [f"{stem}.ipynb"],
+    }
+    return found.get(stem, [f"{stem}.py"])
+
+
+def program_of_example(page: str) -> str:
+    """All of its programs, each below a link to the file."""
+    parts: list[str] = []
+    for path in programs_of(page):
+        code = _cells(path) if path.endswith(".ipynb") else tree.text(path)
+        name = PurePosixPath(path).name
+        parts += [f"[{name}]({name}):\n\n```python\n{code}```"]
+    return "\n\n".join(parts)
+
+
+def _cells(path: str) -> str:
+    """The code of a notebook, with what stands between as comments."""
+    parts = []
+    for cell in json.loads(tree.text(path))["cells"]:
+        text = "".join(cell["source"])
+        is_code = cell["cell_type"] == "code"
+        parts.append(text if is_code else "\n#\n".join(map(_comment, text.split("\n\n"))))
+    return "\n\n".join(parts) + "\n"
+
+
+def _comment(paragraph: str) -> str:
+    return textwrap.fill(paragraph, 100, initial_indent="# ", subsequent_indent="# ")
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
+    **{page: partial(program_of_example, page) for page in EXAMPLES},
     "docs/FILES.md": map_of_files,
     "docs/ERRORS.md": table_of_errors,
     "docs/LOGS.md": log_events.table_of_keys,

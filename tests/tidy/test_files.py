@@ -23,7 +23,7 @@ PLACES: Final = (
     *("helm/*/templates/tests/*.yaml", "helm/*/ci/*-values.yaml", "helm/*/files/*.sh"),
     *("helm/*/files/*.yaml", "helm/*/files/dashboards/*.json", "helm/monitoring/*.py"),
     *("docs/runbooks/*.md", "docs/guides/*.md", "docs/examples/*.py"),
-    "docs/examples/*.ipynb",
+    *("docs/examples/*.ipynb", "docs/examples/*.md"),
     *("packaging/Containerfile", "packaging/spark.Containerfile"),
     *("packaging/*.toml", "packaging/*.yaml", "packaging/*.py"),
     "packaging/site/conf.py",

@@ -1,9 +1,12 @@
 """The programs of the guides for those who come from elsewhere are programs."""
 
+import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dramatiq.brokers.stub import StubBroker
 
 from hourwheel.testing import Broker, Clock
 from tests.support.guide_commands import fenced
@@ -12,8 +15,12 @@ from tests.support.guide_commands import fenced
 def run(page: str) -> dict[str, Any]:
     """What the program of a page defines; it connects to nothing."""
     (program,) = fenced(page, "python")
-    found: dict[str, Any] = {"__name__": "shop"}
-    exec(compile(program, page, "exec"), found)
+    return execute(program, "shop")
+
+
+def execute(program: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"__name__": name}
+    exec(compile(program, name, "exec"), found)
     return found
 
 
@@ -51,3 +58,20 @@ def test_program_of_apscheduler_runs_its_jobs(
     assert capsys.readouterr().out.splitlines() == [*looks, "reminding of order 17"]
     hourwheel_clock.advance("2m")  # three o'clock in Berlin
     assert sorted(capsys.readouterr().out.splitlines()) == ["a report", "looking at feeds"]
+
+
+def test_programs_beside_ours_in_the_first_hour_are_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of Celery and dramatiq at Redis, which is not needed to read them."""
+    _, celery, dramatiq = fenced("docs/guides/first-hour.md", "python")
+    app = execute(celery, "first")["app"]  # Celery knows the tasks of "shop" from another page
+    (entry,) = app.conf.beat_schedule.values()
+    assert entry["task"].replace("shop.", "first.") in app.tasks
+
+    broker = StubBroker()
+    redis = SimpleNamespace(RedisBroker=lambda *, url: broker)
+    monkeypatch.setitem(sys.modules, "dramatiq.brokers.redis", redis)
+    actor = execute(dramatiq, "__main__")["close_unpaid"]
+    (queue,) = (broker.queues[name] for name in broker.get_declared_delay_queues())
+    assert (actor.queue_name, queue.qsize()) == ("default", 1)

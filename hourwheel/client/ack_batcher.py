@@ -82,7 +82,16 @@ class Acker:
         if self._soon.count >= SOON_MESSAGES_MAX:
             self._start()
         elif self._timer is None:
-            self._start_in(self._linger_ms)
+            self._start_in(self._left_ms())
+
+    def _left_ms(self) -> float:
+        """Until the next multiple of `linger_ms` of the loop's time.
+
+        The same instant for all consumers of the loop, whose acknowledgements so go together.
+        """
+        if not self._linger_ms:
+            return 0.0
+        return self._linger_ms - asyncio.get_running_loop().time() * 1_000 % self._linger_ms
 
     async def flush(self) -> None:
         """Wait until what was added is acknowledged or known to be stale.
@@ -143,7 +152,7 @@ class Acker:
         elif self._waiting:
             self._start()
         elif self._soon:
-            self._start_in(self._linger_ms if self._last_error is None else RETRY_MS)
+            self._start_in(self._left_ms() if self._last_error is None else RETRY_MS)
 
     async def _run(self) -> None:
         while self._soon or self._waiting:

@@ -7,6 +7,9 @@ What is asked for in one turn of the event loop, or while a frame is on its way 
 in the next frame: frames grow with the load, and a lone call goes at once. Retries, and where to
 go, are the caller's (`hourwheel.transport.channel`).
 
+Acknowledgements for which nobody waits are joined: those of one group that wait for the same frame
+are one call, however many consumers they come from, and each gets its part of the answer.
+
 A receive stream is a call with many answers. Its credits go with the next frame; what they are is
 its owner's business (`hourwheel.client.groups.message_stream`).
 """
@@ -19,7 +22,9 @@ import grpc
 import grpc.aio
 
 from hourwheel import errors
+from hourwheel.limits import RECEIPT_COUNT_MAX
 from hourwheel.transport.grpc_errors import make_error
+from hourwheel.transport.methods import ACK
 from hourwheel.transport.retry import Failure, is_undecided
 from hourwheel.transport.stream import Stream, StreamBroken
 from hourwheel.v1 import broker_pb2, consumer_pb2, session_pb2
@@ -79,10 +84,73 @@ class _Waiting:
     """By the loop's clock."""
 
 
+class _JoinedAcks:
+    """Acknowledgements of several callers that are one call, by the number of the first.
+
+    Invariant: `_parts[call]` has the callers in the order of their ranges in the call, and each of
+    them, the first included, is in `_call_of`.
+    """
+
+    def __init__(self) -> None:
+        """None are."""
+        self._last: dict[str, int] = {}
+        """Group -> the last call that others may join, if it is not sent yet."""
+        self._parts: dict[int, list[tuple[int, int]]] = {}
+        """Call -> (caller, how many ranges are its own)."""
+        self._call_of: dict[int, int] = {}
+
+    def join(self, call_id: int, request: Any, to_send: dict[int, session_pb2.SessionCall]) -> bool:
+        """Put a request into a call of its group that is still to be sent; whether there was one.
+
+        Else the next ones may join this call, if it is one that has ranges only.
+        """
+        if request.receipts:
+            return False
+        first_id = self._last.get(request.group, 0)
+        first = to_send.get(first_id)
+        if first is None or len(first.ack.ranges) + len(request.ranges) > RECEIPT_COUNT_MAX:
+            self._last[request.group] = call_id
+            return False
+        if first_id not in self._parts:
+            self._parts[first_id] = [(first_id, len(first.ack.ranges))]
+            self._call_of[first_id] = first_id
+        self._parts[first_id].append((call_id, len(request.ranges)))
+        self._call_of[call_id] = first_id
+        first.ack.ranges.extend(request.ranges)
+        return True
+
+    def call_of(self, call_id: int) -> int:
+        """The call by which a caller's request goes, or has gone."""
+        return self._call_of.get(call_id, call_id)
+
+    def leave(self, call_id: int) -> bool:
+        """A caller waits no longer; whether nobody else waits for the same call."""
+        first_id = self._call_of.pop(call_id, None)
+        if first_id is None:
+            return True
+        if any(one in self._call_of for one, _ in self._parts[first_id]):
+            return False
+        del self._parts[first_id]
+        return True
+
+    def take(self, call_id: int) -> list[tuple[int, int]]:
+        """The callers of a call that is answered, and how many ranges each has; empty: it alone."""
+        parts = self._parts.pop(call_id, [])
+        for caller_id, _ in parts:
+            self._call_of.pop(caller_id, None)
+        return parts
+
+    def clear(self) -> None:
+        """The session is over."""
+        self._last.clear()
+        self._parts.clear()
+        self._call_of.clear()
+
+
 class SessionStream:
     """One session, from its opening to its end. Belongs to one event loop.
 
-    Invariant: who is in `_calls` is in `_waiting`, and no node has seen it.
+    Invariant: no node has seen the calls in `_calls`, and each has somebody in `_waiting`.
     """
 
     def __init__(self, call: Any) -> None:
@@ -93,6 +161,7 @@ class SessionStream:
         self._waiting: dict[int, _Waiting] = {}
         self._calls: dict[int, session_pb2.SessionCall] = {}
         """To be sent."""
+        self._acks = _JoinedAcks()
         self._streams: dict[int, StreamOwner] = {}
         self._credits: dict[int, session_pb2.ReceiveCredits] = {}
         """To be sent, by stream."""
@@ -148,13 +217,19 @@ class SessionStream:
         until_s = self._loop.time() + timeout_ms * _SECONDS
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[call_id] = _Waiting(future, field, until_s)
-        fields = {
-            "call_id": call_id,
-            "timeout_ms": min(_MS_MAX, max(1, int(timeout_ms))),
-            field: request,
-        }
-        self._calls[call_id] = session_pb2.SessionCall(**fields)
-        if is_urgent or len(self._waiting) < LINGER_CALLS_MIN:
+        is_joined = (
+            not is_urgent
+            and field == ACK.session_field
+            and self._acks.join(call_id, request, self._calls)
+        )
+        if not is_joined:
+            fields = {
+                "call_id": call_id,
+                "timeout_ms": min(_MS_MAX, max(1, int(timeout_ms))),
+                field: request,
+            }
+            self._calls[call_id] = session_pb2.SessionCall(**fields)
+        if is_urgent or len(self._waiting) + len(self._streams) < LINGER_CALLS_MIN:
             self._to_do.set()
         elif not self._is_lingering:
             self._is_lingering = True
@@ -231,8 +306,9 @@ class SessionStream:
 
     def _give_up(self, call_id: int) -> None:
         del self._waiting[call_id]
-        if self._calls.pop(call_id, None) is None:
-            self._given_up.append(call_id)
+        sent_as = self._acks.call_of(call_id)
+        if self._acks.leave(call_id) and self._calls.pop(sent_as, None) is None:
+            self._given_up.append(sent_as)
             self._to_do.set()
 
     # --- time -----------------------------------------------------------------------------------
@@ -328,7 +404,19 @@ class SessionStream:
         if owner is not None:
             self._tell_owner(owner, answer)
             return
-        waiting = self._waiting.pop(answer.call_id, None)
+        parts = self._acks.take(answer.call_id)
+        if not parts or answer.HasField("error"):
+            for caller_id, _ in parts or [(answer.call_id, 0)]:
+                self._tell_one(caller_id, answer)
+            return
+        outcomes, first = answer.ack.outcomes, 0
+        for caller_id, count in parts:
+            part = consumer_pb2.AckResponse(outcomes=outcomes[first : first + count])
+            self._tell_one(caller_id, session_pb2.SessionAnswer(ack=part))
+            first += count
+
+    def _tell_one(self, caller_id: int, answer: session_pb2.SessionAnswer) -> None:
+        waiting = self._waiting.pop(caller_id, None)
         if waiting is None or waiting.future.done():
             return  # given up
         if answer.HasField("error"):
@@ -358,7 +446,7 @@ class SessionStream:
         self._end_streams(CallFailed(failure))
         for call_id, waiting in self._waiting.items():
             if not waiting.future.done():
-                is_definite = failure.is_definite or call_id in self._calls
+                is_definite = failure.is_definite or self._acks.call_of(call_id) in self._calls
                 waiting.future.set_exception(CallFailed(Failure(failure.error, is_definite)))
         self._forget()
 
@@ -372,6 +460,7 @@ class SessionStream:
     def _forget(self) -> None:
         self._waiting.clear()
         self._calls.clear()
+        self._acks.clear()
         self._credits.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -19,7 +19,13 @@ from hourwheel import errors
 from hourwheel.clock import SystemClock
 from hourwheel.transport.session_stream import CallFailed, SessionStream
 from hourwheel.v1.broker_pb2 import CancelRequest, CancelResponse
-from hourwheel.v1.consumer_pb2 import ReceiveRequest, ReceiveResponse
+from hourwheel.v1.consumer_pb2 import (
+    AckRequest,
+    AckResponse,
+    ReceiptRange,
+    ReceiveRequest,
+    ReceiveResponse,
+)
 from hourwheel.v1.session_pb2 import SessionRequest, SessionResponse
 from node.access.control import AccessControl
 from node.api.admission import Admission
@@ -128,12 +134,18 @@ class Node:
 
     def __init__(self) -> None:
         self.seen: list[int] = []
+        self.joined: dict[int, set[int]] = {}
+        """First number of an acknowledgement -> all that came with it."""
         self.gates: dict[int, asyncio.Future[bool]] = {}
         """Of the calls that wait for their answers: whether it is a good one."""
         self.stats = ApiStats()
         limits = LimitsSection()
         calls = Calls(Admission(limits, self.stats), SystemClock(), Failure(), AccessControl())
-        methods = {"cancel": ("Cancel", self._cancel), "receive": ("Receive", self._receive)}
+        methods = {
+            "cancel": ("Cancel", self._cancel),
+            "receive": ("Receive", self._receive),
+            "ack": ("Ack", self._ack),
+        }
         self.sessions = Sessions(calls, methods, limits)
 
     async def _cancel(self, request: CancelRequest, _: CallContext) -> CancelResponse:
@@ -145,6 +157,13 @@ class Node:
         number = int(request.topic)
         await self._answered(number)
         return ReceiveResponse(receipt=str(number))
+
+    async def _ack(self, request: AckRequest, _: CallContext) -> AckResponse:
+        outcomes = [int(one.receipt) for one in request.ranges]
+        self.joined[outcomes[0]] = set(outcomes)
+        self.seen += self.joined[outcomes[0]] - {outcomes[0]}
+        await self._answered(outcomes[0])
+        return AckResponse(outcomes=outcomes)  # type: ignore[arg-type]
 
     async def _answered(self, number: int) -> None:
         self.seen.append(number)
@@ -171,13 +190,21 @@ class Life:
         self.serving.add_done_callback(self.pipe.on_served)
         self.session = SessionStream(self.pipe)
         self.asked: dict[int, asyncio.Task[Any]] = {}
+        self.range_counts: dict[int, int] = {}
+        """Of acknowledgements."""
         self.refused: set[int] = set()
         self.given_up: set[int] = set()
 
     def ask(self) -> None:
-        number = len(self.asked) + 1
-        if self.rng.random() < 0.5:
-            request: Any = CancelRequest(message_ids=[str(number)])
+        number, kind = len(self.asked) + 1, self.rng.random()
+        if kind < 0.4:
+            count = self.rng.choice([1, 1, 2, 5])
+            ranges = [ReceiptRange(receipt=str(number))] * count
+            self.range_counts[number] = count
+            request: Any = AckRequest(group=self.rng.choice("ab"), ranges=ranges)
+            field = "ack"
+        elif kind < 0.7:
+            request = CancelRequest(message_ids=[str(number)])
             field = "cancel"
         else:
             request = ReceiveRequest(topic=str(number), wait_ms=self.rng.choice([0, 60_000]))
@@ -206,7 +233,7 @@ class Life:
     def answer(self, number: int) -> None:
         is_good = self.rng.random() < 0.8
         if not is_good and not self.node.gates[number].done():
-            self.refused.add(number)
+            self.refused |= self.node.joined.get(number, {number})
         self.node.answer(number, is_good=is_good)
 
     async def settle(self) -> None:
@@ -236,6 +263,8 @@ class Life:
                 answer = task.result()
                 is_poll = isinstance(answer, ReceiveResponse)
                 assert (int(answer.receipt) if is_poll else answer.outcomes[0]) == number
+                if isinstance(answer, AckResponse):
+                    assert [*answer.outcomes] == [number] * self.range_counts[number]
                 assert number in self.node.seen
                 assert number not in self.refused
                 continue

@@ -17,6 +17,7 @@ from hourwheel.transport.session_stream import CallFailed, SessionStream
 from hourwheel.v1.broker_pb2 import ErrorDetail
 from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_OK,
+    RECEIPT_OUTCOME_STALE,
     AckRequest,
     AckResponse,
     ReceiptRange,
@@ -73,6 +74,12 @@ async def scripted() -> AsyncIterator[tuple[Script, SessionStream]]:
         await session.close()
         await connection.close()
         await server.stop(None)
+
+
+def ask_soon(session: SessionStream, group: str, *receipts: str) -> "asyncio.Task[AckResponse]":
+    """Acknowledge what nobody waits for."""
+    request = AckRequest(group=group, ranges=[ReceiptRange(receipt=one) for one in receipts])
+    return asyncio.create_task(session.ask("ack", request, OK_MS, is_urgent=False))
 
 
 def running() -> set[str]:
@@ -238,11 +245,7 @@ async def test_calls_that_are_not_urgent_go_with_one_that_is(
     monkeypatch.setattr(session_stream, "LINGER_S", 3_600.0)
     monkeypatch.setattr(session_stream, "LINGER_CALLS_MIN", 0)
     async with scripted() as (script, session):
-        request = AckRequest(group="g")
-        calls = [
-            asyncio.create_task(session.ask("ack", request, OK_MS, is_urgent=False))
-            for _ in range(3)
-        ]
+        calls = [ask_soon(session, group) for group in "abc"]
         await asyncio.sleep(0)
         calls.append(ask(session))
         await until(lambda: script.frames)
@@ -265,15 +268,70 @@ async def test_lone_call_that_is_not_urgent_goes_at_once(monkeypatch: pytest.Mon
 async def test_calls_that_are_not_urgent_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_stream, "LINGER_CALLS_MIN", 0)
     async with scripted() as (script, session):
-        request = AckRequest(group="g")
-        calls = [
-            asyncio.create_task(session.ask("ack", request, OK_MS, is_urgent=False))
-            for _ in range(3)
-        ]
+        calls = [ask_soon(session, group) for group in "abc"]
         await until(lambda: script.frames)
         assert script.ids == [1, 2, 3]
         await script.answer(acked(1), acked(2), acked(3))
         await asyncio.gather(*calls)
+
+
+async def test_acknowledgements_of_one_group_are_one_call() -> None:
+    async with scripted() as (script, session):
+        calls = [ask_soon(session, "g", *receipts) for receipts in ("ab", "c", "", "de")]
+        await until(lambda: script.frames)
+        (frame,) = script.frames
+        (call,) = frame.calls
+        assert [one.receipt for one in call.ack.ranges] == [*"abcde"]
+        outcomes = [RECEIPT_OUTCOME_OK] * 4 + [RECEIPT_OUTCOME_STALE]
+        answer = AckResponse(outcomes=outcomes)
+        await script.answer(SessionAnswer(call_id=call.call_id, ack=answer))
+        answers = [[*one.outcomes] for one in await asyncio.gather(*calls)]
+        assert answers == [outcomes[:2], outcomes[2:3], [], outcomes[3:]]
+
+
+async def test_one_of_those_who_joined_a_call_gives_it_up() -> None:
+    async with scripted() as (script, session):
+        calls = [ask_soon(session, "g", receipt) for receipt in "abc"]
+        await until(lambda: script.frames)
+        calls[0].cancel()  # by its number the others go, too
+        await asyncio.wait(calls[:1])
+        await script.answer(SessionAnswer(call_id=1, ack=AckResponse(outcomes=[1, 1, 2])))
+        answers = [[*one.outcomes] for one in await asyncio.gather(*calls[1:])]
+        assert answers == [[1], [2]]
+        assert not any(frame.given_up for frame in script.frames)
+
+
+async def test_all_of_those_who_joined_a_call_give_it_up() -> None:
+    async with scripted() as (script, session):
+        calls = [ask_soon(session, "g", receipt) for receipt in "abc"]
+        await until(lambda: script.frames)
+        for call in calls:
+            call.cancel()
+        await until(lambda: len(script.frames) > 1)
+        assert [one for frame in script.frames for one in frame.given_up] == [1]
+
+
+async def test_call_that_is_on_its_way_is_joined_by_nobody() -> None:
+    async with scripted() as (script, session):
+        calls = [ask_soon(session, "g", "a")]
+        await until(lambda: script.frames)
+        calls.append(ask_soon(session, "g", "b"))
+        await until(lambda: len(script.frames) > 1)
+        assert script.ids == [1, 2]
+        for call in calls:
+            call.cancel()
+
+
+async def test_acknowledgements_that_were_joined_fail_together_as_by_themselves() -> None:
+    async with scripted() as (script, session):
+        calls = [ask_soon(session, "g", receipt) for receipt in "ab"]
+        await until(lambda: script.frames)
+        detail = ErrorDetail(code=8, reason="OVERLOADED", message="no")
+        await script.answer(SessionAnswer(call_id=1, error=detail))
+        for call in calls:
+            with pytest.raises(CallFailed) as caught:
+                await call
+            assert isinstance(caught.value.failure.error, errors.Overloaded)
 
 
 async def test_clients_of_a_loop_share_one_session() -> None:

@@ -235,6 +235,7 @@ class Poll:
 
     def _read(self, answer: consumer_pb2.ReceiveResponse) -> ReceivedBatch:
         lease_ms = (answer.invisible_until_ms - answer.receive_ms) * (1 - LEASE_MARGIN_RATIO)
+        lease_ms = max(0.0, lease_ms - answer.queued_ms)
         check = self._find_check(answer)
         delivery = DeliveryBatch(answer.delivery_batch)
         batch = ReceivedBatch(

@@ -57,7 +57,7 @@ class ReceiveRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., invisible_ms: _Optional[int] = ..., format: _Optional[_Union[ReceiveFormat, str]] = ..., filter: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., poller_id: _Optional[int] = ..., poll_number: _Optional[int] = ..., member_token: _Optional[int] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
-    __slots__ = ("messages", "delivery_batch", "receipt", "invisible_until_ms", "receive_ms", "to_check", "topic")
+    __slots__ = ("messages", "delivery_batch", "receipt", "invisible_until_ms", "receive_ms", "to_check", "topic", "queued_ms")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_BATCH_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class ReceiveResponse(_message.Message):
     RECEIVE_MS_FIELD_NUMBER: _ClassVar[int]
     TO_CHECK_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_MS_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[ReceivedMessage]
     delivery_batch: bytes
     receipt: str
@@ -72,7 +73,8 @@ class ReceiveResponse(_message.Message):
     receive_ms: int
     to_check: _filter_pb2.FilterExpression
     topic: str
-    def __init__(self, messages: _Optional[_Iterable[_Union[ReceivedMessage, _Mapping]]] = ..., delivery_batch: _Optional[bytes] = ..., receipt: _Optional[str] = ..., invisible_until_ms: _Optional[int] = ..., receive_ms: _Optional[int] = ..., to_check: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., topic: _Optional[str] = ...) -> None: ...
+    queued_ms: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[ReceivedMessage, _Mapping]]] = ..., delivery_batch: _Optional[bytes] = ..., receipt: _Optional[str] = ..., invisible_until_ms: _Optional[int] = ..., receive_ms: _Optional[int] = ..., to_check: _Optional[_Union[_filter_pb2.FilterExpression, _Mapping]] = ..., topic: _Optional[str] = ..., queued_ms: _Optional[int] = ...) -> None: ...
 
 class ReceivedMessage(_message.Message):
     __slots__ = ("message_id", "body", "meta", "due_ms", "store_ms", "attempt", "topic", "receipt")

@@ -46,6 +46,7 @@ class _Waiting(NamedTuple):
     rule: Rule
     resources: tuple[Resource, ...]
     login_holds: Callable[[], bool] | None
+    on_revoked: Callable[[], None] | None
 
 
 class AccessControl:
@@ -78,6 +79,8 @@ class AccessControl:
         ]
         for one in revoked:
             self._waiting.discard(one)
+            if one.on_revoked is not None:
+                one.on_revoked()
             one.task.cancel()
 
     def check(self, rule: Rule, request: Any) -> None:
@@ -89,14 +92,24 @@ class AccessControl:
                 the key that has signed its token is.
             Unavailable: this node does not know yet who may do what.
         """
+        if self.policy.is_on:
+            refusal = self.find_refusal(rule, rule.resources(request))
+            if refusal is not None:
+                raise refusal
+
+    def find_refusal(
+        self, rule: Rule, resources: tuple[Resource, ...]
+    ) -> errors.HourwheelError | None:
+        """Why the caller may not do by `rule` what it asks on these, as `check` raises it; or None."""
         policy = self.policy
-        if policy.is_on:
-            if not login_holds():
-                raise errors.Unauthenticated
-            resources = rule.resources(request)
-            missing = _find_missing(policy, CALLER.get(), rule, resources)
-            if missing is not None:
-                raise _denied(rule, missing) if policy.is_complete else _undecided()
+        if not policy.is_on:
+            return None
+        if not login_holds():
+            return errors.Unauthenticated()
+        missing = _find_missing(policy, CALLER.get(), rule, resources)
+        if missing is None:
+            return None
+        return _denied(rule, missing) if policy.is_complete else _undecided()
 
     def allows(self, rule: Rule, resources: tuple[Resource, ...]) -> bool:
         """Whether the caller may do by `rule` what it asks on these, as far as is known."""
@@ -120,8 +133,12 @@ class AccessControl:
         return may
 
     @contextmanager
-    def until_revoked(self, rule: Rule, request: Any) -> Iterator[None]:
+    def until_revoked(
+        self, rule: Rule, request: Any, on_revoked: Callable[[], None] | None = None
+    ) -> Iterator[None]:
         """What is awaited inside is given up when a new policy does not allow it any more.
+
+        `on_revoked` is called first, in the turn that brings the policy.
 
         Raises:
             PermissionDenied: it was, or is not allowed now.
@@ -130,7 +147,7 @@ class AccessControl:
         self.check(rule, request)
         task = errors.required(asyncio.current_task(), "a call that waits runs in a task")
         resources = rule.resources(request)
-        one = _Waiting(task, CALLER.get(), rule, resources, LOGIN_HOLDS.get())
+        one = _Waiting(task, CALLER.get(), rule, resources, LOGIN_HOLDS.get(), on_revoked)
         self._waiting.add(one)
         try:
             yield

@@ -7,11 +7,13 @@ own, for which polls wait (node/contracts/answer_budget.py, node/api/unread_answ
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from hourwheel import errors
+from hourwheel.clock import SystemClock
+from node.access.control import LOGIN_ENDS_MS
 from node.api.unread_answers import UnreadAnswers
 from node.config.model import LimitsSection
 from node.contracts.answer_budget import AnswerBudget
@@ -28,10 +30,21 @@ class Admission:
     """The gate of the API. `stats` is where it counts; invariant: no count is ever negative."""
 
     def __init__(
-        self, limits: LimitsSection, stats: ApiStats, answers: AnswerBudget | None = None
+        self,
+        limits: LimitsSection,
+        stats: ApiStats,
+        answers: AnswerBudget | None = None,
+        wall_ms: Callable[[], float] = SystemClock().wall_ms,
     ) -> None:
-        """Open, with nothing in flight. `answers`: the room for them; by default one of its own."""
-        self._limits = limits
+        """Open, with nothing in flight.
+
+        Args:
+            limits: how much there may be.
+            stats: see above.
+            answers: the room for them; by default one of its own.
+            wall_ms: the clock that logins end by.
+        """
+        self._limits, self._wall_ms = limits, wall_ms
         self.stats = stats
         self.unread = UnreadAnswers(answers or AnswerBudget(limits.answer_bytes))
         self.is_draining = False
@@ -135,12 +148,16 @@ class Admission:
         self.stats.long_polls -= 1
         self.stats.requests_in_flight += 1
 
+    def login_left_ms(self) -> float | None:
+        """For how long the caller may wait, or read a stream; None: while its login lasts."""
+        ends_ms = LOGIN_ENDS_MS.get()
+        return None if ends_ms is None else max(0.0, ends_ms - self._wall_ms())
+
     @contextmanager
-    def until_drain(self, within_ms: float | None = None) -> Iterator[None]:
+    def until_drain(self, on_login_end: Callable[[], None] | None = None) -> Iterator[None]:
         """What is awaited inside is given up, quietly, when the node begins to shut down.
 
-        Args:
-            within_ms: or when so much time has passed; None: only then.
+        Or when the caller's login ends: then `on_login_end` is called first.
 
         Raises:
             ShuttingDown: it has begun already.
@@ -149,10 +166,11 @@ class Admission:
         if self.is_draining or task is None:
             raise errors.ShuttingDown
         self._interruptible.add(task)
-        timer = None
-        if within_ms is not None and within_ms < _TIMER_MS_MAX:
-            delay_s = (within_ms + _SPARE_MS) * _SECONDS
-            timer = asyncio.get_running_loop().call_later(delay_s, self._interrupt, task)
+        timer, left_ms = None, self.login_left_ms()
+        if left_ms is not None and left_ms < _TIMER_MS_MAX:
+            delay_s = (left_ms + _SPARE_MS) * _SECONDS
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(delay_s, self._interrupt, task, on_login_end)
         try:
             yield
         except asyncio.CancelledError:
@@ -164,9 +182,13 @@ class Admission:
             if timer is not None:
                 timer.cancel()
 
-    def _interrupt(self, task: "asyncio.Task[object]") -> None:
+    def _interrupt(
+        self, task: "asyncio.Task[object]", on_login_end: Callable[[], None] | None
+    ) -> None:
         if task in self._interruptible:
             self._interruptible.discard(task)
+            if on_login_end is not None:
+                on_login_end()
             task.cancel()
 
     def drain(self) -> None:

@@ -16,7 +16,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.transport import grpc_status
 from node.access.audit import AUDITED, AuditLog, subject_of
-from node.access.control import CALLER, LOGIN_ENDS_MS, AccessControl, Identify, login_holds
+from node.access.control import CALLER, AccessControl, Identify, login_holds
 from node.access.permissions import RULES
 from node.access.quotas import Quotas, Work
 from node.api.admission import Admission
@@ -194,16 +194,13 @@ class Calls:
             end = partial(quotas.end_on, name, connection)
             context.add_done_callback(lambda _: end())  # type: ignore[arg-type]
 
-    def login_left_ms(self) -> float | None:
-        """For how long a stream that its caller opens may be read; None: while it lasts."""
-        ends_ms = LOGIN_ENDS_MS.get()
-        return None if ends_ms is None else max(0.0, ends_ms - self.clock.wall_ms())
-
     def find_parting(self) -> errors.HourwheelError | None:
         """Why the node ends a stream of which it reads no more; None: the client has ended it."""
-        if self.admission.is_draining:
-            return errors.ShuttingDown()
-        if self.login_left_ms() == 0.0:
+        return errors.ShuttingDown() if self.admission.is_draining else self.find_login_end()
+
+    def find_login_end(self) -> errors.HourwheelError | None:
+        """Why what the caller has shown counts no more; None: it does."""
+        if self.admission.login_left_ms() == 0.0:
             return errors.LoginEnded()
         return None if login_holds() else errors.Unauthenticated()
 

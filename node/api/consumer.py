@@ -90,10 +90,11 @@ class Consumer:
         _check_receive(request)
         wait_ms = _wait_ms(request, context)
         held = self._held(context)
-        if wait_ms:
-            delivery = await self._poll(request, wait_ms, held)
-        else:
-            delivery = await self._take(request, 0, held)
+        with self._access.until_revoked(_RECEIVE_RULE, request):
+            if wait_ms:
+                delivery = await self._poll(request, wait_ms, held)
+            else:
+                delivery = await self._take(request, 0, held)
         if delivery is None:
             return ReceiveResponse(receive_ms=self._engine.now_ms())
         return _pack(delivery, self._receipt(delivery), request)
@@ -114,7 +115,8 @@ class Consumer:
         admission = self._admission
         admission.begin_poll()
         try:
-            with admission.until_drain(), self._access.until_revoked(_RECEIVE_RULE, request):
+            revoked = self._access.until_revoked(_RECEIVE_RULE, request, call.revoke)
+            with admission.until_drain(call.revoke), revoked:
                 push = Push(call.open(self._engine.answers), send)
                 await self._engine.receive_stream(params, push)
         finally:
@@ -146,11 +148,11 @@ class Consumer:
     async def _poll(
         self, request: ReceiveRequest, wait_ms: int, held: HeldAnswer
     ) -> Delivery | None:
-        """Wait for messages; a shutdown ends it with an empty answer."""
+        """Wait for messages; a shutdown, or the end of the login, leaves the answer empty."""
         admission, delivery = self._admission, None
         admission.begin_poll()
         try:
-            with admission.until_drain(), self._access.until_revoked(_RECEIVE_RULE, request):
+            with admission.until_drain():
                 delivery = await self._take(request, wait_ms, held)
         finally:
             admission.end_poll()
@@ -170,7 +172,7 @@ class Consumer:
             delivery.topic_queue,
             delivery.lease_id,
             delivery.first_position,
-            0,
+            delivery.first_ordinal,
             len(delivery.units),
         )
 

@@ -424,6 +424,7 @@ class _Poll(NamedTuple):
             PassedOn, Timeout, Unavailable: see `_error_of`.
             Overloaded: the caller's time is over before there is room.
             ShuttingDown: the node begins to stop.
+            LoginEnded: the caller's.
         """
         admission, answers = self.calls.admission, list[bytes]()
         admission.begin_poll()
@@ -439,7 +440,7 @@ class _Poll(NamedTuple):
             if not answers:
                 self.held.hold(0)
         if not answers:
-            raise errors.ShuttingDown
+            raise self.calls.find_parting() or errors.ShuttingDown()
         return answers[0]
 
     async def _wait_for_room(self) -> None:
@@ -490,7 +491,7 @@ async def _send(calls: Calls, call: Any, context: Context) -> None:
 async def _read(calls: Calls, context: Context) -> object:
     """The client's next message; else there is none, the node stops, or the login has ended."""
     raw: object = None
-    with calls.admission.until_drain(calls.login_left_ms()):
+    with calls.admission.until_drain():
         raw = await begin_read(context)
     return raw  # noqa: RET504 - what is awaited above may be given up
 

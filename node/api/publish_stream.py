@@ -87,7 +87,7 @@ class PublishStreams:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answer(window, context))
                 try:
-                    with self._calls.admission.until_drain(self._calls.login_left_ms()):
+                    with self._calls.admission.until_drain():
                         await self._read(window, context, tasks)
                 finally:
                     window.answers.put_nowait(None)

@@ -126,7 +126,9 @@ class ApiServer:
         self._audit = parts.audit or AuditLog(parts.clock)
         self._quotas = QuotaGate(parts.quotas, parts.access, parts.engine, parts.clock)
         self._messages = MessageAccess(parts.access, parts.engine)
-        self._admission = Admission(parts.config.limits, parts.stats, parts.engine.answers)
+        self._admission = Admission(
+            parts.config.limits, parts.stats, parts.engine.answers, parts.clock.wall_ms
+        )
         self._server = grpc.aio.server(
             options=_options(parts.config),
             maximum_concurrent_rpcs=calls_max(parts.config.limits),

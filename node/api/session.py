@@ -15,11 +15,14 @@ the reading, answers what was read, polls with nothing, then ends.
 
 A receive stream is a call with many answers (`StreamCall`): its task sleeps while it
 is open, and answers are pushed from the engine's turns, as long as the writer keeps up.
+
+Messages that the caller may not have any more are not written, though they wait for that: the
+permission is revoked, or the login has ended.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -37,8 +40,11 @@ from hourwheel.v1.session_pb2 import (
     SessionRequest,
     SessionResponse,
 )
+from node.access.control import CALLER
+from node.access.permissions import RULES
 from node.api.calls import CallContext, Calls, Context, Refusal
 from node.config.model import LimitsSection
+from node.contracts.access import Resource
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.receive_stream import ReceiveStream
 
@@ -57,6 +63,7 @@ _SECONDS: Final = 0.001
 _PARTING_S: Final = 1.0
 _WAITING: Final = "receive"
 _STREAM: Final = "receive_stream"
+_RECEIVE_RULE: Final = RULES["hourwheel.v1.ConsumerService.Receive"]
 HELLO: Final = SessionResponse(offers_receive_streams=True).SerializeToString()
 """The first frame of a session."""
 _ANSWERS: Final = SessionResponse.DESCRIPTOR.fields_by_name["answers"].number
@@ -151,6 +158,8 @@ class StreamCall:
         """`request.receive` is the business of who serves it."""
         self._call_id, self._outlet, self.peer = call_id, outlet, peer
         self._opening = request.stream_id, request.received_count, request.credits
+        self.reads = _RECEIVE_RULE.resources(request.receive)
+        """What its caller must be allowed to read, for each answer."""
         self._stream: ReceiveStream | None = None
         self.is_ending = False
         """It is answered as one that has come to its end, whatever ends it."""
@@ -168,7 +177,8 @@ class StreamCall:
     def open(self, budget: AnswerBudget) -> ReceiveStream:
         """As its client wants it. Raises `InvalidArgument`."""
         stream_id, received_count, credits_count = self._opening
-        stream = ReceiveStream(stream_id, budget, lambda: self._outlet.has_room)
+        owner = CALLER.get().name
+        stream = ReceiveStream(stream_id, budget, lambda: self._outlet.has_room, owner)
         stream.begin(received_count, credits_count)
         self._stream = stream
         return stream
@@ -177,6 +187,10 @@ class StreamCall:
         """One answer of many."""
         raw = SessionAnswer(call_id=self._call_id, receive=answer).SerializeToString()
         self._outlet.push(raw, held, self)
+
+    def revoke(self) -> None:
+        """Its caller may not have any more of it: what waits to be written is not, either."""
+        self._outlet.drop([self])
 
     # -- of the session ---------------------------------------------------------------------------
 
@@ -197,18 +211,22 @@ class StreamCall:
         if self._stream is not None:
             self._stream.note_sent()
 
-    def cut(self, *, is_given_up: bool) -> None:
+    def cut(self, *, is_given_up: bool = False) -> None:
         """Nothing more is sent of it. `is_given_up`: its client wants no more, and knows that."""
         self.is_ending |= is_given_up
         if self._stream is not None:
-            self._stream.is_cut = True
-            self._stream.is_given_up |= is_given_up
+            self._stream.cut(is_given_up=is_given_up)
 
 
 class _Answer(NamedTuple):
     raw: bytes
     call: _Call | HeldAnswer | StreamCall
     """Is told when the client has got it, or is gone."""
+    since_s: float
+    """When it was there, by the loop's clock."""
+    call_id: int = 0
+    reads: tuple[Resource, ...] = ()
+    """What the caller must still be allowed to read as it is written; it has messages of that."""
     stream: StreamCall | None = None
     """Of which it is one answer of many."""
 
@@ -231,6 +249,8 @@ class _Session:
         self.peer = context.peer
         self._calls = calls
         self._admission = calls.admission
+        self._access, self._policy = calls.access, calls.access.policy
+        """By this one all that waits to be written was allowed."""
         self._stats = calls.stats
         self._attempts = attempts
         self._context = context
@@ -268,7 +288,7 @@ class _Session:
         reading.add_done_callback(_look)
         error: errors.HourwheelError | None = None
         try:
-            with self._admission.until_drain(self._calls.login_left_ms()):
+            with self._admission.until_drain():
                 await asyncio.wait([reading, writing], return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and not reading.cancelled() and reading.exception() is None:
                 found = reading.result()
@@ -287,7 +307,7 @@ class _Session:
         self._has_room.set()
         writing.cancel()
         for stream in self._streams.values():
-            stream.cut(is_given_up=False)
+            stream.cut()
         for task in self._tasks.values():
             task.cancel()
         for answer in (*self._writing, *self._answers):
@@ -295,7 +315,12 @@ class _Session:
         self._answers.clear()
 
     def _end_streams(self) -> None:
-        """Nobody gives them credits any more: they end behind what is there."""
+        """Nobody gives them credits any more: they end behind what is there.
+
+        Where the login has ended, without it.
+        """
+        if self._calls.find_login_end() is not None:
+            self.drop(self._streams.values())
         for call_id, stream in self._streams.items():
             stream.is_ending = True
             self._tasks[call_id].cancel()
@@ -399,7 +424,8 @@ class _Session:
             if not call.is_waiting:
                 self._change(-1, -call.size_bytes)
             if raw and not self._is_ended:  # it may have ended while this was awaited
-                self._answers.append(_Answer(raw, call))
+                reads = _RECEIVE_RULE.resources(request) if field == _WAITING else ()
+                self._answers.append(_Answer(raw, call, self.loop.time(), call_id, reads))
                 self._unwritten_bytes += len(raw)
                 self._change(1, 0)
             else:
@@ -409,20 +435,60 @@ class _Session:
     def _give_up(self, call_id: int) -> None:
         """If it is a stream, its answers that were not sent are not sent any more."""
         stream = self._streams.get(call_id)
-        if stream is None:
-            return
-        stream.cut(is_given_up=True)
+        if stream is not None:
+            stream.cut(is_given_up=True)
+            self.drop([stream])
+
+    def drop(self, streams: Collection[StreamCall]) -> None:
+        """Nothing more is sent of these streams."""
+        gone = set(streams)
+        for stream in gone:
+            stream.cut()
+        self._replace_answers(lambda answer: None if answer.stream in gone else answer)
+
+    def _replace_answers(self, replace: Callable[[_Answer], _Answer | None]) -> None:
+        """Have other answers written, or None, than those that wait for it."""
         kept = deque[_Answer]()
         for answer in self._answers:
-            if answer.stream is stream:
+            instead = replace(answer)
+            self._unwritten_bytes -= len(answer.raw)
+            if instead is None:
                 answer.call.end()
-                self._unwritten_bytes -= len(answer.raw)
                 self._change(-1, 0)
             else:
-                kept.append(answer)
+                self._unwritten_bytes += len(instead.raw)
+                kept.append(instead)
         self._answers = kept
+        self._is_written.set()
         self._change(0, 0)
         self._on_room()
+
+    def _withdraw(self) -> None:
+        """Write no messages that the caller may not have any more: say so instead.
+
+        Of those of polls the leases last; those of streams are given back, or kept for who opens
+        the stream again.
+        """
+        policy, ended = self._access.policy, self._calls.find_login_end()
+        if policy is self._policy and ended is None:
+            return
+        self._policy = policy
+        refused: dict[tuple[Resource, ...], errors.HourwheelError | None] = {}
+        for reads in {answer.reads for answer in self._answers if answer.reads}:
+            refused[reads] = ended or self._access.find_refusal(_RECEIVE_RULE, reads)
+
+        def instead_of(answer: _Answer) -> _Answer | None:
+            refusal = refused.get(answer.reads)
+            if refusal is None:
+                return answer
+            if answer.stream is not None:
+                answer.stream.cut()
+                return None
+            told = self._calls.refuse("Receive", refusal, self._context, grpc_status.to_detail)[1]
+            return answer._replace(raw=_encode(answer.call_id, "", Refusal(told)), reads=())
+
+        if any(refused.values()):
+            self._replace_answers(instead_of)
 
     @property
     def has_room(self) -> bool:
@@ -437,7 +503,9 @@ class _Session:
         if self._is_ended:
             held.end()
             return
-        self._answers.append(_Answer(raw, held, call))
+        self._answers.append(
+            _Answer(raw, held, self.loop.time(), reads=call.reads, stream=call)
+        )
         self._unwritten_bytes += len(raw)
         self._change(1, 0)
         self._to_do.set()
@@ -472,6 +540,7 @@ class _Session:
     async def _write(self) -> errors.HourwheelError | None:
         """Write what is ready until all is answered and nothing is read any more."""
         while True:
+            self._withdraw()
             if not self._answers:
                 if self._is_closing and not self._tasks:
                     return None
@@ -482,7 +551,7 @@ class _Session:
             self._stats.session_frames += 1
             try:
                 async with asyncio.timeout(self._answer_wait_ms * _SECONDS):
-                    await self._context.write(_frame(answers))
+                    await self._context.write(_frame(answers, self.loop.time()))
             except TimeoutError:
                 self._leave()
                 return errors.Overloaded(
@@ -535,11 +604,15 @@ def _encode(call_id: int, field: str, answer: Any) -> bytes:
     return SessionAnswer(**fields).SerializeToString()
 
 
-def _frame(answers: list[_Answer]) -> bytes:
-    """A SessionResponse of answers that are in bytes already."""
+def _frame(answers: list[_Answer], now_s: float) -> bytes:
+    """A SessionResponse of answers that are in bytes already; with how long messages waited."""
     parts: list[bytes] = []
     for answer in answers:
-        parts += (_ANSWERS_TAG, _varint(len(answer.raw)), answer.raw)
+        raw = answer.raw
+        queued_ms = int((now_s - answer.since_s) / _SECONDS) if answer.reads else 0
+        if queued_ms:  # a message that comes in pieces is put together
+            raw += SessionAnswer(receive=ReceiveResponse(queued_ms=queued_ms)).SerializeToString()
+        parts += (_ANSWERS_TAG, _varint(len(raw)), raw)
     return b"".join(parts)
 
 

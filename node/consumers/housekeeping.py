@@ -46,6 +46,9 @@ class Housekeeping:
         self._rearm, self._stats = serving.rearm, serving.stats
         self._ending: set[asyncio.Future[list[int]]] = set()
         """Records on their way that end leases."""
+        self.reopened: set[TopicQueue] = set()
+        """Queues of which something is to be delivered that nobody has seen; their waiters look,
+        and whoever wakes them clears it."""
         self.is_closing = False
         """Nothing is proposed any more."""
 
@@ -67,6 +70,11 @@ class Housekeeping:
                 is_beginning = leases.is_cut and part is taken[-1][1]
                 self._stats.lease_expirations += not is_beginning
         given = self._give_back_all(ended, now_ms)
+        for one in leases.reopened:
+            bounds = [(one.first, one.end)]
+            self._receiver.on_reopened(one.group_queue, one.lease_id, bounds)
+            self.reopened.add(one.group_queue.topic_queue)
+        leases.reopened.clear()
         if given is not None:
             self._ending.add(given)
             given.add_done_callback(self._on_ended)

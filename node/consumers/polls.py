@@ -103,9 +103,9 @@ class Answers:
 
     def restore(self, lease: Lease) -> None:
         """An earlier master has answered a poll with this lease, and the answer may be lost."""
-        if lease.poll is None:
+        if lease.poll is None or lease.poll.stream_owner is not None:
             return
-        topic_id, poller_id, number, at_ms = lease.poll
+        topic_id, poller_id, number, at_ms, _ = lease.poll
         key = Interest(lease.group_queue.group_id, topic_id), poller_id
         known = self._last.get(key)
         if known is None or known.number < number:
@@ -210,9 +210,9 @@ class Polls:
 
     def _repeat(self, interest: Interest, waiter: Waiter, now_ms: int) -> Delivery | None:
         """What the same poll got before, again; of a stream the next that did not arrive."""
-        while (lease_id := waiter.take_repeat()) is not None:
+        while (piece := waiter.take_repeat()) is not None:
             until_ms = now_ms + waiter.invisible_ms
-            delivery = self._receiver.repeat(lease_id, until_ms, now_ms)
+            delivery = self._receiver.repeat(piece, until_ms, now_ms)
             if delivery is not None:
                 break
         else:
@@ -331,11 +331,15 @@ class Polls:
         self._waiters.refuse(interest, lambda waiter: self._find_mismatch(interest, waiter))
         self._waiters.wake_interest(interest, now_ms)
 
-    def on_reset(self, interest: Interest, now_ms: int) -> None:
-        """The group begins anew in the topic: there may be more, and retries come elsewhere."""
+    def on_reset(self, interest: Interest, now_ms: int, *, may_act: bool) -> None:
+        """The group begins anew in the topic: there may be more, and retries come elsewhere.
+
+        Where the node may not act now, whoever waits is served when it may again.
+        """
         for number in self._receiver.queues_of(*interest):
             self._waiters.watch(interest, number, now_ms)
-        self._waiters.wake_interest(interest, now_ms)
+        if may_act:
+            self._waiters.wake_interest(interest, now_ms)
         self._rearm()
 
     def _find_mismatch(

@@ -5,6 +5,7 @@ Each call, and each callback, is a turn: it reads the clock here, once, and hand
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -24,11 +25,11 @@ from node.consumers.receive_streams import ReceiveStreams
 from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
-from node.contracts.receive_stream import Push
+from node.contracts.receive_stream import Piece, Push
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.expiry_sweep import ExpirySweep
 from node.delivery.receiver import Delivery
-from storage.queues.consume_queues import Touched
+from storage.queues.consume_queues import Touched, all_freed
 from storage.views.catalog_items import Subscription
 from storage.views.unit import FEW_UNITS, copied, rows_of
 
@@ -61,6 +62,7 @@ class ReceiveService:
         self._streams = ReceiveStreams(
             self._polls, self._now_ms, self._may_act, self._guarded, self._to_port
         )
+        self._streams.restore(self._receiver.leases.polled(), self._now_ms())
         self._turn = asyncio.Lock()
         """Held by the call without a wait that goes on with its scan in this turn of the loop."""
         self._share = LoopShare(lambda: shard.log.end_offset)
@@ -147,15 +149,23 @@ class ReceiveService:
             and catalog.find_subscription(*interest) is not None
         )
 
-    def _give_back_unsent(self, lease_ids: list[int], *, comes_back: bool) -> None:
-        """Nobody has seen what these leases hold: end them, soon where the client may come back."""
+    def _give_back_unsent(self, pieces: Sequence[Piece], *, comes_back: bool) -> None:
+        """These were not sent: they are given back, soon where the client may come back for them.
+
+        Nobody has seen them, so they are as if they had never been leased; but for what was sent
+        before.
+        """
         leases, until_ms = self._receiver.leases, self._now_ms()
         until_ms += _COMES_BACK_MS if comes_back else 0
-        for lease_id in lease_ids:
-            lease = leases.get(lease_id)
-            if lease is not None:
-                leases.change(lease, lease.first, lease.end, min(lease.until_ms, until_ms))
-        if lease_ids:
+        for piece in pieces:
+            lease = leases.get(piece.lease_id)
+            if lease is None:
+                continue
+            end_ms = min(lease.until_ms, until_ms)
+            high = lease.count if piece.count is None else piece.first + piece.count
+            for first, end in lease.ranges(piece.first, high):
+                leases.change(lease, first, end, end_ms, is_unseen=not piece.was_sent)
+        if pieces:
             self._rearm()
 
     async def _make_ready(
@@ -174,8 +184,8 @@ class ReceiveService:
 
     def on_reset(self, group_id: GroupId, topic_id: TopicId) -> None:
         """The group begins anew in the topic, or will not."""
-        if self._may_act():
-            self._polls.on_reset(Interest(group_id, topic_id), self._now_ms())
+        interest = Interest(group_id, topic_id)
+        self._polls.on_reset(interest, self._now_ms(), may_act=self._may_act())
 
     def _may_act(self) -> bool:
         try:
@@ -210,7 +220,7 @@ class ReceiveService:
             self._polls.discard(interest, waiter)
 
     def _give_back(self, interest: Interest, waiter: Waiter, delivery: Delivery | None) -> None:
-        """The caller went away with its answer on the way: end the lease.
+        """The caller went away with its answer on the way, which nobody has seen: end the lease.
 
         At once; or soon, where the caller may repeat its poll.
         """
@@ -219,7 +229,9 @@ class ReceiveService:
         lease, until_ms = delivery.lease, self._now_ms()
         if waiter.params.attempt is not None:
             until_ms = min(lease.until_ms, until_ms + _COMES_BACK_MS)
-        self._receiver.leases.change(lease, lease.first, lease.end, until_ms)
+        self._receiver.leases.change(
+            lease, lease.first, lease.end, until_ms, is_unseen=not delivery.is_repeated
+        )
         self._rearm()
 
     def _to_port(self, delivery: Delivery) -> broker.Delivery:
@@ -255,6 +267,7 @@ class ReceiveService:
             lease.until_ms,
             delivery.topic,
             delivery.to_check,
+            delivery.first_ordinal,
         )
 
     # -- turns ------------------------------------------------------------------------------------
@@ -267,6 +280,10 @@ class ReceiveService:
         """
         self._polls.turn(touched, now_ms)
         appended = self.housekeeping.end_leases(now_ms)
+        reopened = self.housekeeping.reopened
+        if reopened:
+            self._polls.turn(all_freed(reopened), now_ms)
+            reopened.clear()
         if not self._is_closing:
             self._sweep.step(now_ms)
         return self.housekeeping.resolve_filtered(now_ms) or appended

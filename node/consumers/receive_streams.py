@@ -4,26 +4,33 @@ A stream takes part in the turns as a long poll does (node/consumers/polls.py), 
 those who wait behind its answers. It leaves them while it has no credits, or its client's
 connection no room, and comes back as a poll that begins. Which of its last answers have not
 arrived, as far as is known, is kept while it is open and for a while after: who opens the same
-stream again gets those first.
+stream again gets those first. Whoever has opened a stream opens it again, and nobody else. A master
+that steps down in order leaves that to the next one with its leases.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from node.consumers.polls import KEPT_MS_MAX, Polls
 from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
-from node.contracts.receive_stream import Push, Unconfirmed
+from node.contracts.receive_stream import UNCONFIRMED_MAX, Piece, Push, Unconfirmed
+from node.delivery.message_lease import Lease, PollMark
 from node.delivery.receiver import Delivery
 
 KEPT_MAX: Final = 1_024
 """Streams that have ended and may be opened again; up to 20 kilobytes each."""
 
-_Key = tuple[Interest, int]
+
+class _Key(NamedTuple):
+    interest: Interest
+    owner: str
+    """Nobody else opens it again."""
+    stream_id: int
 
 
 class OpenStream:
@@ -31,14 +38,17 @@ class OpenStream:
 
     def __init__(
         self,
+        key: _Key,
         push: Push[broker.Delivery],
-        lost: Sequence[int],
+        lost: Sequence[Piece],
         to_port: Callable[[Delivery], broker.Delivery],
     ) -> None:
-        """`lost`: leases that it got before, and whose answers have not arrived."""
+        """`lost`: what it got before, in answers that have not arrived."""
         self.stream, self._send = push
         self.is_waiting = False
-        self._repeats, self._to_port = deque(lost), to_port
+        self._key, self._repeats, self._to_port = key, deque(lost), to_port
+        self._repeated: Piece | None = None
+        """What the next answer is a part of."""
 
     @property
     def is_ready(self) -> bool:
@@ -55,20 +65,82 @@ class OpenStream:
         """See `Standing`."""
         return bool(self._repeats)
 
-    def take_repeat(self) -> int | None:
+    def take_repeat(self) -> Piece | None:
         """See `Standing`."""
-        return self._repeats.popleft() if self._repeats else None
+        self._repeated = self._repeats.popleft() if self._repeats else None
+        return self._repeated
 
     def put(self, delivery: Delivery) -> None:
         """See `Standing`."""
-        held = self.stream.put(delivery.lease.lease_id, len(delivery.units))
+        lease, first, count = delivery.lease, delivery.first_ordinal, len(delivery.units)
+        repeated, self._repeated = self._repeated, None
+        if repeated is not None:
+            end = lease.count if repeated.count is None else repeated.first + repeated.count
+            left = end - first - count
+            if left > 0:  # more than there are credits
+                self._repeats.appendleft(repeated._replace(first=end - left, count=left))
+        was_sent = repeated is not None and repeated.was_sent
+        held = self.stream.put(Piece(lease.lease_id, first, count, was_sent), count)
+        if self.stream.stream_id:
+            lease.poll = PollMark(
+                self._key.interest.topic_id,
+                *(self.stream.stream_id, self.stream.sent_count, delivery.receive_ms),
+                stream_owner=self.stream.owner,
+            )
         self._send(self._to_port(delivery), held)
 
     def left(self) -> list[Unconfirmed]:
         """Answers that have not arrived, as far as is known, when it ends."""
-        stream = self.stream
-        again = [Unconfirmed(stream.sent_count + 1, lease_id) for lease_id in self._repeats]
-        return [*stream.unconfirmed, *again]
+        again = [Unconfirmed(self.stream.sent_count + 1, piece) for piece in self._repeats]
+        return [*self.stream.left(), *again]
+
+
+class _Kept(NamedTuple):
+    at_ms: int
+    """When it ended."""
+    left: list[Unconfirmed]
+    """What had not arrived."""
+
+
+class _KeptStreams:
+    """Those that have ended and may be opened again.
+
+    Invariant: at most `KEPT_MAX`. Whoever has most of them has the oldest forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._of_owner: dict[str, OrderedDict[_Key, _Kept]] = {}
+        self._count = 0
+
+    def keep(self, key: _Key, kept: _Kept) -> None:
+        """It ended last."""
+        self.take(key)
+        self._of_owner.setdefault(key.owner, OrderedDict())[key] = kept
+        self._count += 1
+        for some in list(self._of_owner.values()):
+            while some:
+                oldest, (at_ms, _) = next(iter(some.items()))
+                if kept.at_ms <= at_ms + KEPT_MS_MAX:
+                    break
+                self.take(oldest)
+        if self._count > KEPT_MAX:
+            self.take(next(iter(max(self._of_owner.values(), key=len))))
+
+    def take(self, key: _Key) -> list[Unconfirmed]:
+        """What had not arrived of it, if it is kept: not any more."""
+        some = self._of_owner.get(key.owner, {})
+        kept = some.pop(key, None)
+        if kept is None:
+            return []
+        self._count -= 1
+        if not some:
+            del self._of_owner[key.owner]
+        return kept.left
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._of_owner.clear()
+        self._count = 0
 
 
 class ReceiveStreams:
@@ -95,24 +167,38 @@ class ReceiveStreams:
         self._guarded, self._to_port = guarded, to_port
         self._open: dict[Waiter, OpenStream] = {}
         self._by_key: dict[_Key, Waiter] = {}
-        self._kept: OrderedDict[_Key, tuple[int, list[Unconfirmed]]] = OrderedDict()
-        """(When it ended, what had not arrived) of those that may be opened again."""
+        self._kept = _KeptStreams()
+
+    def restore(self, leases: Iterable[Lease], now_ms: int) -> None:
+        """A former master has pushed these, the oldest first: their answers may be lost."""
+        left: dict[_Key, list[Unconfirmed]] = {}
+        for lease in leases:
+            mark = lease.poll
+            if mark is not None and mark.stream_owner is not None:
+                interest = Interest(lease.group_queue.group_id, mark.topic_id)
+                key = _Key(interest, mark.stream_owner, mark.poller_id)
+                # It has left the other node, or was put back there.
+                piece = Piece(lease.lease_id, was_sent=True)
+                left.setdefault(key, []).append(Unconfirmed(mark.number, piece))
+        for key, some in left.items():
+            self._kept.keep(key, _Kept(now_ms, sorted(some)[-UNCONFIRMED_MAX:]))
 
     def open(self, interest: Interest, waiter: Waiter, push: Push[broker.Delivery]) -> None:
         """A stream begins: push what there is. One of the same number that is still open ends."""
-        stream, key = push.stream, (interest, push.stream.stream_id)
+        stream = push.stream
+        key = _Key(interest, stream.owner, stream.stream_id)
         known: list[Unconfirmed] = []
         if stream.stream_id:
-            known = self._kept.pop(key, (0, known))[1]
+            known = self._kept.take(key)
             former = self._by_key.get(key)
             if former is not None:
                 known = self._open.pop(former).left()
                 _end(former)
             self._by_key[key] = waiter
-        standing = OpenStream(push, stream.lost(known), self._to_port)
+        standing = OpenStream(key, push, stream.lost(known), self._to_port)
         self._open[waiter] = waiter.standing = standing
         look = self._guarded(lambda: self._look(interest, waiter, standing))
-        stream.look = look
+        stream.on_ready = look
         look()
 
     def _look(self, interest: Interest, waiter: Waiter, standing: OpenStream) -> None:
@@ -127,28 +213,20 @@ class ReceiveStreams:
         except (errors.SubscriptionMismatch, errors.MemberReplaced) as mismatch:
             waiter.future.set_exception(mismatch)
 
-    def end(self, interest: Interest, waiter: Waiter) -> list[int]:
-        """It is over: gives the leases of answers that nobody was sent."""
+    def end(self, interest: Interest, waiter: Waiter) -> list[Piece]:
+        """It is over: gives what was leased for answers that nobody was sent."""
         self._polls.discard(interest, waiter)
         standing = self._open.pop(waiter, None)
         if standing is None:
             return []  # it is open anew, and gets them
-        stream, key = standing.stream, (interest, standing.stream.stream_id)
+        stream = standing.stream
         if stream.stream_id:
+            key = _Key(interest, stream.owner, stream.stream_id)
             del self._by_key[key]
-            if not stream.is_given_up:
-                self._keep(key, standing.left())
+            left = [] if stream.is_given_up else standing.left()
+            if left:
+                self._kept.keep(key, _Kept(self._now_ms(), left))
         return list(stream.unsent)
-
-    def _keep(self, key: _Key, left: list[Unconfirmed]) -> None:
-        now_ms = self._now_ms()
-        if left:
-            self._kept[key] = now_ms, left
-        while self._kept:
-            at_ms, _ = next(iter(self._kept.values()))
-            if len(self._kept) <= KEPT_MAX and now_ms <= at_ms + KEPT_MS_MAX:
-                return
-            self._kept.popitem(last=False)
 
     def close(self, error: HourwheelError | None) -> None:
         """End all of them, with an error or without."""

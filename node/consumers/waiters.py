@@ -16,7 +16,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.types import GroupId, TopicId, TopicQueue
 from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import ReceiveParams
-from node.contracts.receive_stream import ReceiveStream
+from node.contracts.receive_stream import Piece, ReceiveStream
 from node.delivery.dead_letter_selection import CallFilter
 from node.delivery.receiver import Delivery
 
@@ -145,11 +145,11 @@ class Standing(Protocol):
 
     @property
     def has_repeats(self) -> bool:
-        """Whether there are leases that it got before and that did not arrive."""
+        """Whether there is something that it got before and that did not arrive."""
         ...
 
-    def take_repeat(self) -> int | None:
-        """The next of them; None: there is no more."""
+    def take_repeat(self) -> Piece | None:
+        """The next of that; None: there is no more."""
         ...
 
 
@@ -188,12 +188,15 @@ class Waiter:
         """What is told how many bytes its answer has."""
         return self.params.held_answer if self.standing is None else self.standing.stream
 
-    def take_repeat(self) -> int | None:
-        """The lease that it got before, or the next of a stream's, once."""
-        if self.standing is not None:
-            return self.standing.take_repeat()
-        lease_id, self.repeats = self.repeats, None
-        return lease_id
+    def take_repeat(self) -> Piece | None:
+        """What it got before, or a stream's next of that, once: no more of it than it may get."""
+        if self.standing is None:
+            lease_id, self.repeats = self.repeats, None
+            return None if lease_id is None else Piece(lease_id)
+        piece, most = self.standing.take_repeat(), self.messages_max
+        if piece is None or (piece.count is not None and piece.count <= most):
+            return piece
+        return piece._replace(count=most)
 
     def leave(self) -> bool:
         """Whether it is to be served no more: it is over, or has no credits and waits no longer."""
@@ -273,7 +276,12 @@ class Waiters:
             for queue in queues:
                 self._interests_of.setdefault(queue, set()).add(interest)
                 self._gates.watch(queue, now_ms)
-        self._waiting[interest].append(waiter)
+        if waiter.standing is not None and waiter.standing.has_repeats:
+            self._waiting[interest].appendleft(waiter)  # others get nothing of that
+            if interest in self._left:
+                self._left[interest] += 1
+        else:
+            self._waiting[interest].append(waiter)
 
     def watch_also(self, queue: TopicQueue, beside: TopicQueue, now_ms: int) -> bool:
         """Whoever waits for the queue `beside` waits for this one as well, from now on.
@@ -392,7 +400,9 @@ class Waiters:
             waiter.future.set_exception(mismatch)
             return True
         if delivery is not None and waiter.answer(delivery):
-            self._waiting[interest].append(waiter)
+            has_repeats = waiter.standing is not None and waiter.standing.has_repeats
+            waiting = self._waiting[interest]
+            (waiting.appendleft if has_repeats else waiting.append)(waiter)
         return delivery is not None
 
     def refuse(

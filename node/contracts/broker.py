@@ -144,6 +144,8 @@ class Delivery:
     """Topic that they were published to; empty: the one that was asked for."""
     to_check: FilterExpression | None = None
     """Some of them may not match this: the client has to check."""
+    first_ordinal: int = 0
+    """Of the first one, in its lease: of a lease that comes again in parts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ between.
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,15 @@ from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckStates, AckWindow
 
 _WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
+
+
+class Reopened(NamedTuple):
+    """Positions [first, end) of a lease that is over and that nobody has seen."""
+
+    group_queue: GroupQueue
+    lease_id: int
+    first: int
+    end: int
 
 
 class Leases:
@@ -53,6 +62,8 @@ class Leases:
         """Those of them that do; whoever waits clears it."""
         self.is_cut = False
         """The last part that `take_ended` returned is the beginning of one; the rest comes next."""
+        self.reopened: list[Reopened] = []
+        """What `take_ended` has opened again, since nobody has seen it; its caller clears it."""
 
     # -- what to deliver next ---------------------------------------------------------------------
 
@@ -356,12 +367,27 @@ class Leases:
         """A sparse lease that was granted in an earlier mastership and lasts, or None."""
         return self._former.get((epoch, lease_id))
 
-    def change(self, lease: Lease, first: int, end: int, until_ms: int) -> None:
-        """Let what is left of [first, end) end at another time, but for what is ending."""
-        lease.change(
-            first, end, lambda part: part if part.is_ending else part._replace(until_ms=until_ms)
-        )
+    def change(
+        self, lease: Lease, first: int, end: int, until_ms: int, *, is_unseen: bool = False
+    ) -> None:
+        """Let what is left of [first, end) end at another time, but for what is ending.
+
+        `is_unseen`: see `Part`.
+        """
+
+        def moved(part: Part) -> Part:
+            return part._replace(until_ms=until_ms, is_unseen=is_unseen)
+
+        lease.change(first, end, lambda part: part if part.is_ending else moved(part))
         self._note_end(lease)
+
+    def _open_again(self, lease: Lease, part: Part, count: int) -> None:
+        """Have a part delivered as if it had never been."""
+        progress = self._progress_of(lease.group_queue)
+        if not lease.keeps_gaps:
+            progress.drop_sparse(lease.end, count)
+        progress.delivered.reopen(part.first, part.end)
+        self.reopened.append(Reopened(lease.group_queue, lease.lease_id, part.first, part.end))
 
     def note_ending(
         self, lease_id: int, ranges: Iterable[tuple[int, int]], *, is_ending: bool
@@ -441,6 +467,8 @@ class Leases:
     ) -> list[tuple[GroupQueue, Part]]:
         """Remove and return parts of leases that are over, the first ones first.
 
+        What nobody has seen is opened again instead: see `reopened`.
+
         Args:
             now_ms: what ends up to this instant is over.
             count_max: about so many parts; those of one lease that end together stay together.
@@ -459,13 +487,16 @@ class Leases:
                 if part.is_ending or part.until_ms > now_ms or left <= 0:
                     lease.parts.append(part)
                     continue
-                over, rest = lease.cut(part, left)
+                over, rest = (part, None) if part.is_unseen else lease.cut(part, left)
                 lease.parts += [] if rest is None else [rest]
+                count = lease.count_messages(over.first, over.end)
+                self._let_go(lease, count, over.end - over.first - count)
+                if over.is_unseen:
+                    self._open_again(lease, over, count)
+                    continue
                 self.is_cut = rest is not None
                 ended.append((lease.group_queue, lease.with_messages(over)))
-                count = lease.count_messages(over.first, over.end)
                 left -= count
-                self._let_go(lease, count, over.end - over.first - count)
             if lease.parts:
                 self._note_end(lease)
             else:
@@ -559,7 +590,7 @@ class Leases:
         for lease in self._by_id.values():
             if lease.positions is None:
                 table.ranges.extend(lease.ranges_to_wire())
-            else:
+            elif lease.seen_parts:
                 table.sparse.append(lease.to_wire(epoch))
             if lease.poll is not None and lease.is_whole:
                 table.answers.append(lease.answer_to_wire(lease.poll))
@@ -590,8 +621,11 @@ class Leases:
             answered = restored.get((group_queue, answer.first, answer.end))
             if answered is not None:
                 topic_id = TopicId(answer.topic_id)
-                answered.poll = PollMark(topic_id, answer.poller_id, answer.poll_number, now_ms)
+                owner = answer.stream_owner if answer.HasField("stream_owner") else None
+                answered.poll = PollMark(
+                    topic_id, answer.poller_id, answer.poll_number, now_ms, owner
+                )
 
     def polled(self) -> list[Lease]:
-        """Leases whose poll may be repeated, the oldest first."""
+        """Leases whose poll may be repeated, or stream opened again, the oldest first."""
         return [lease for lease in self._by_id.values() if lease.poll is not None]

@@ -46,17 +46,23 @@ class Part(NamedTuple):
     """Positions of the messages in it, ascending; None: all of them."""
     is_ending: bool = False
     """What ends it is on its way into the log: until it is there, nothing else may end it."""
+    is_unseen: bool = False
+    """Nobody has seen its messages: when it ends, they are delivered as if it had never been."""
 
 
 class PollMark(NamedTuple):
-    """Which poll a lease answered."""
+    """Which poll a lease answered, or which stream it was pushed to."""
 
     topic_id: TopicId
     """The topic that was polled."""
     poller_id: int
+    """Or `ReceiveStream.stream_id`."""
     number: int
+    """Of a stream: its messages, up to the last one of the lease that was pushed."""
     at_ms: int
     """When it was answered, or when this mastership learned of it."""
+    stream_owner: str | None = None
+    """`ReceiveStream.owner`; None: it was a poll."""
 
 
 _FIRST_OF: Final = attrgetter("first")
@@ -106,8 +112,19 @@ class Lease:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it holds all that it was granted."""
-        return [part[:2] for part in self.parts] == [(self.first, self.end)]
+        """Whether it holds all that it was granted, and somebody may have seen it."""
+        is_unseen = any(part.is_unseen for part in self.parts)
+        return not is_unseen and self.holds_all(0, self.count)
+
+    @property
+    def seen_parts(self) -> list[Part]:
+        """Parts that the next master is to hold, too: not what nobody has seen."""
+        return [part for part in self.parts if part.is_ending or not part.is_unseen]
+
+    @property
+    def unseen_ranges(self) -> list[tuple[int, int]]:
+        """[first, end) of the others."""
+        return [part[:2] for part in self.parts if part.is_unseen and not part.is_ending]
 
     def ranges(self, low: int, high: int) -> list[tuple[int, int]]:
         """[first, end) of the positions that finish with the messages [low, high), ascending."""
@@ -223,6 +240,7 @@ class Lease:
             topic_queue=self.group_queue.topic_queue,
             first=self.first,
             end=self.end,
+            stream_owner=poll.stream_owner,
         )
 
     def ranges_to_wire(self) -> list[HeldRange]:
@@ -235,7 +253,7 @@ class Lease:
                 end=part.end,
                 until_ms=part.until_ms,
             )
-            for part in self.parts
+            for part in self.seen_parts
         ]
 
     def to_wire(self, epoch: Epoch) -> SparseLease:
@@ -253,7 +271,7 @@ class Lease:
             position_deltas=deltas,
             parts=[
                 HeldPart(first=part.first, end=part.end, until_ms=part.until_ms)
-                for part in self.parts
+                for part in self.seen_parts
             ],
             keeps_gaps=self.keeps_gaps,
         )
@@ -314,11 +332,15 @@ class Progress:
         return [lease_id for _, lease_id in self.inherited[max(0, low) : high]]
 
     def to_wire(self, group_queue: GroupQueue) -> DeliveredTo:
-        """For the next master, whose files may well be sound: what is withheld here is not told."""
+        """For the next master, whose files may well be sound: what is withheld here is not told.
+
+        Nor what nobody has seen.
+        """
         delivered = self.delivered
-        if not self.withheld.is_untouched:
+        unseen = [one for lease in self.leases.values() for one in lease.unseen_ranges]
+        if unseen or not self.withheld.is_untouched:
             delivered = delivered.copy()
-            for first, end in self.withheld.all_ranges():
+            for first, end in (*unseen, *self.withheld.all_ranges()):
                 delivered.reopen(first, end)
         return DeliveredTo(
             group_id=group_queue.group_id,
@@ -329,8 +351,20 @@ class Progress:
 
     def add_sparse(self, end: int, count: int) -> None:
         """So many messages that a filter picked are delivered, with all below `end`."""
-        self.sparse.append((end, count))
+        if self.sparse and end < self.sparse[-1][0]:  # what nobody has seen, again
+            insort(self.sparse, (end, count))
+        else:
+            self.sparse.append((end, count))
         self.sparse_count += count
+
+    def drop_sparse(self, end: int, count: int) -> None:
+        """So many of them are to be delivered again."""
+        for at, one in enumerate(self.sparse):
+            if one[0] == end:
+                count = min(count, one[1])
+                self.sparse[at] = end, one[1] - count
+                self.sparse_count -= count
+                return
 
 
 def runs_of(positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicId, TopicQueue, topic_of
+from node.contracts.receive_stream import Piece
 from node.delivery.cuts import blob_bytes, cut, good_run
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
 from node.delivery.expiry import Expired, without
@@ -44,6 +45,10 @@ class Delivery:
     receive_ms: int
     to_check: FilterExpression | None = None
     """Some of them may not match this: the client has to check."""
+    first_ordinal: int = 0
+    """Of the first one, in the lease."""
+    is_repeated: bool = False
+    """They were delivered before, by this lease."""
 
     @property
     def invisible_until_ms(self) -> int:
@@ -507,30 +512,42 @@ class Receiver:
         self.ordered.drop(group_queue)
         self._marks.clear()
 
-    def repeat(self, lease_id: int, until_ms: int, now_ms: int) -> Delivery | None:
-        """The messages of a lease again, held until then; None where it is not whole any more.
+    def on_reopened(
+        self, group_queue: GroupQueue, lease_id: int, ranges: list[tuple[int, int]]
+    ) -> None:
+        """A lease that nobody has seen is over: deliver what it held in these [first, end)."""
+        self.ordered.let_go(group_queue, lease_id, ranges)
+        self._marks.clear()
 
-        Whole: it holds all of its messages, and none is resolved, trimmed, damaged or expired.
+    def repeat(self, piece: Piece, until_ms: int, now_ms: int) -> Delivery | None:
+        """The messages of a lease again, held until then; None where they are not whole any more.
+
+        Whole: the lease holds all of them, and none is resolved, trimmed, damaged or expired.
         """
-        lease = self.leases.get(lease_id)
-        if lease is None or not lease.holds_all(0, lease.count):
+        lease, low = self.leases.get(piece.lease_id), piece.first
+        if lease is None:
+            return None
+        high = lease.count if piece.count is None else min(lease.count, low + piece.count)
+        if low >= high or not lease.holds_all(low, high):
             return None
         queue = self._views.queues.get(lease.group_queue.topic_queue)
         window = self._views.acks.get(*lease.group_queue)
-        runs = lease.message_runs(0, lease.count)
+        runs = lease.message_runs(low, high)
         left = window.count_unresolved_each(runs[:, 0], runs[:, 1])
         if runs[0, 0] < queue.start_position or (left != runs[:, 1] - runs[:, 0]).any():
             return None
         positions = lease.positions
         if positions is None:
             positions = np.arange(lease.first, lease.end, dtype=np.int64)
+        positions = positions[low:high]
         units = queue.pick(positions)
         blobs, bad = self._bodies.read_joined(units)
         if bad or self._find_expired(lease.group_queue, units, blobs, now_ms) is not None:
             return None
         units = self.ordered.count_failures(lease.group_queue, positions.tolist(), units)
-        self.leases.change(lease, lease.first, lease.end, until_ms)
-        return self._delivery(lease, units, blobs, now_ms)
+        self.leases.change(lease, lease.first, lease.end, until_ms)  # the rest of it comes next
+        delivery = self._delivery(lease, units, blobs, now_ms)
+        return replace(delivery, first_ordinal=low, is_repeated=True)
 
     def _delivery(self, lease: Lease, units: Units, blobs: bytes, now_ms: int) -> Delivery:
         topic = self._views.catalog.find_topic_by_id(TopicId(int(units["origin_topic"][0])))

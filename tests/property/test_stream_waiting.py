@@ -124,7 +124,7 @@ class StreamMachine(WaitingMachine):
     def end_stream(self, index: int, is_given_up: bool) -> None:
         """A client gives a stream up, or its session breaks."""
         one = self.streams[index % len(self.streams)]
-        one.stream.is_cut, one.stream.is_given_up = True, is_given_up
+        one.stream.cut(is_given_up=is_given_up)
         one.task.cancel()
         self.look()
 

@@ -65,7 +65,7 @@ from node.contracts.message_topics import May, MessageTopics
 from node.contracts.pending_page import ChangedPage, KeyPage, KeysCancelled, PendingPage
 from node.contracts.pending_token import KeyQuery, PendingQuery
 from node.contracts.publishing import PublishedOne
-from node.contracts.receive_stream import Push, ReceiveStream
+from node.contracts.receive_stream import Piece, Push, ReceiveStream
 from node.contracts.rescheduling import KeysRescheduled
 from node.contracts.wheel_info import WheelInfo
 from node.shard.apply import RESCHEDULED
@@ -263,13 +263,13 @@ class FakeEngine:
         await self._begin("receive_stream", params)
         stream, more = push.stream, asyncio.Event()
         self.streams.append(stream)
-        stream.look = more.set
+        stream.on_ready = more.set
         while not self.ends_streams.is_set():
             while self.delivered < len(self.stored) and stream.is_ready:
                 most = min(params.messages_max, stream.credits_count)
                 delivery = self._lease(replace(params, messages_max=most))
                 stream.take(len(delivery.blobs))
-                held = stream.put(delivery.lease_id, len(delivery.units))
+                held = stream.put(Piece(delivery.lease_id), len(delivery.units))
                 push.send(delivery, held)
             more.clear()
             self.arrival.clear()

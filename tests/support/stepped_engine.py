@@ -306,8 +306,8 @@ class SteppedEngine:
             topic_queue=delivery.topic_queue,
             lease_id=delivery.lease_id,
             first_position=delivery.first_position,
-            index=0,
+            index=delivery.first_ordinal,
             count=count,
         )
-        chosen = [Selection(receipt, 0, count)]
+        chosen = [Selection(receipt, delivery.first_ordinal, count)]
         return await self.engine.resolve(group, chosen, Ending(is_ack, retry_delay_ms))

@@ -117,7 +117,7 @@ class LeaseTable(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[HeldRange, _Mapping]]] = ..., delivered: _Optional[_Iterable[_Union[DeliveredTo, _Mapping]]] = ..., sparse: _Optional[_Iterable[_Union[SparseLease, _Mapping]]] = ..., passed_over: _Optional[_Iterable[_Union[PassedOver, _Mapping]]] = ..., answers: _Optional[_Iterable[_Union[PollAnswer, _Mapping]]] = ...) -> None: ...
 
 class PollAnswer(_message.Message):
-    __slots__ = ("group_id", "topic_id", "poller_id", "poll_number", "topic_queue", "first", "end")
+    __slots__ = ("group_id", "topic_id", "poller_id", "poll_number", "topic_queue", "first", "end", "stream_owner")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     POLLER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,7 @@ class PollAnswer(_message.Message):
     TOPIC_QUEUE_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    STREAM_OWNER_FIELD_NUMBER: _ClassVar[int]
     group_id: int
     topic_id: int
     poller_id: int
@@ -132,7 +133,8 @@ class PollAnswer(_message.Message):
     topic_queue: int
     first: int
     end: int
-    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., poller_id: _Optional[int] = ..., poll_number: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    stream_owner: str
+    def __init__(self, group_id: _Optional[int] = ..., topic_id: _Optional[int] = ..., poller_id: _Optional[int] = ..., poll_number: _Optional[int] = ..., topic_queue: _Optional[int] = ..., first: _Optional[int] = ..., end: _Optional[int] = ..., stream_owner: _Optional[str] = ...) -> None: ...
 
 class HeldRange(_message.Message):
     __slots__ = ("group_id", "topic_queue", "first", "end", "until_ms")

@@ -110,6 +110,8 @@ class RestorePlan:
     the backup was taken, all the same."""
     has_access: bool = True
     """Users, grants and quotas of the backup come back."""
+    manifest_digest: str | None = None
+    """See `Repository.read`."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ def restore(
         NotFound: there is no such backup.
         FailedPrecondition: the directory is not empty; or the log does not reach back to
             `until_ms`.
-        DataLoss: the backup is torn or was altered, or says what cannot be.
+        DataLoss: the backup is torn or was altered, says what cannot be, or is another one than
+            the plan expects.
         IncompatibleFormat: it is of a later version.
         DiskFull: there is no room.
         FsyncFailed, DiskFailed: see storage.files.disk.
@@ -184,7 +187,7 @@ def restore(
         )
     remove_tree(disk, RESTORING)
     remove_restored(disk)
-    manifest = repository.read(backup_id)
+    manifest = repository.read(backup_id, plan.manifest_digest)
     control = find_control(repository, manifest)
     place = ShardPlace(disk, RESTORING, Identity(plan.cluster_id, 0))
     try:

@@ -12,7 +12,7 @@ import os
 import queue
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -35,13 +35,20 @@ _log = logs.get(__name__)
 class AuditFile:
     """`write` takes an event, `close` ends it."""
 
-    def __init__(self, path: str, node_id: NodeId, queue_max: int = QUEUE_MAX) -> None:
+    def __init__(
+        self,
+        path: str,
+        node_id: NodeId,
+        queue_max: int = QUEUE_MAX,
+        note: Callable[[bool], None] = lambda _: None,
+    ) -> None:
         """Open it, and begin to write.
 
         Args:
             path: of the file; made where it is not there.
             node_id: on each line.
             queue_max: events that wait at most.
+            note: is told whether the file fails, when that changes. Called in another thread, too.
 
         Raises:
             ConfigError: it cannot be opened, other than for want of room.
@@ -49,7 +56,7 @@ class AuditFile:
         self._path, self._node_id = Path(path), node_id
         self._queue: queue.Queue[AuditEvent | None] = queue.Queue(queue_max)
         self._fd: int | None = None
-        self._is_failing = False
+        self._is_failing, self._note = False, note
         try:
             self._fd = _open(self._path)
         except OSError as error:
@@ -102,11 +109,13 @@ class AuditFile:
             return
         if self._is_failing:
             self._is_failing = False
+            self._note(False)
             _log.info("audit_file_recovered", file=str(self._path))
 
     def _fail(self, error: OSError) -> None:
         if not self._is_failing:
             self._is_failing = True
+            self._note(True)
             _log.error("audit_file_failed", file=str(self._path), error=error.strerror)
 
     def _line(self, event: AuditEvent) -> bytes:

@@ -13,7 +13,9 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any, Final
+from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -26,6 +28,7 @@ from node.access.user_secrets import UserSecrets
 from node.contracts.access import ANONYMOUS, Method, Principal
 
 _SECOND_MS: Final = 1_000
+_SOURCE_BITS: Final = 64
 _CERTIFICATES_MAX: Final = 4_096
 _PEM: Final = "x509_pem_cert"
 _ANONYMOUS: Final = Login(ANONYMOUS)
@@ -104,10 +107,31 @@ class Authenticator:
             case "basic" if self._secrets is not None:
                 name, secret = _split_basic(rest.strip())
                 hashed = self._secrets.find_hash(name)
-                if await self._secrets.check(name, secret, peer.rpartition(":")[0]):
+                if await self._secrets.check(name, secret, source_of(peer)):
                     holds = partial(self._secrets.is_hash_of, name, hashed)
                     return Login(Principal(name, Method.USER), holds=holds)
         raise errors.Unauthenticated
+
+
+def source_of(peer: str) -> str:
+    """What counts as one source of guesses: an IPv4 address, or the /64 of an IPv6 address.
+
+    Whoever has one IPv6 address has the 2^64 beside it.
+
+    Args:
+        peer: an address as gRPC names it, "ipv6:%5B2001:db8::1%5D:4000", or "host:port".
+    """
+    host = unquote(peer).rpartition(":")[0]
+    bare = host.removeprefix("ipv4:").removeprefix("ipv6:").strip("[]").partition("%")[0]
+    try:
+        address = ip_address(bare)
+    except ValueError:
+        return host
+    if isinstance(address, IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ip_network((address, _SOURCE_BITS), strict=False))
 
 
 def _split_basic(text: str) -> tuple[str, str]:

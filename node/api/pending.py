@@ -77,7 +77,7 @@ async def reschedule_pending(
         raise errors.InvalidDueTime("new_due_ms is no due time", due_ms=request.new_due_ms)
     query = replace(await _choice(request), new_due_ms=request.new_due_ms)
     page = await quotas.moving(
-        engine.reschedule_pending(query, request.page_token),
+        lambda: engine.reschedule_pending(query, request.page_token),
         lambda it: np.full(it.changed_count, query.new_due_ms, np.int64),
     )
     return pending_pb2.ReschedulePendingResponse(

@@ -169,7 +169,9 @@ class Producer:
             keys = _keys_of(request)
             times_ms, are_delays = _times_of(request, len(keys))
             of_keys = await self._quotas.moving(
-                self._engine.reschedule_keys(request.topic, keys, times_ms, are_delays=are_delays),
+                lambda: self._engine.reschedule_keys(
+                    request.topic, keys, times_ms, are_delays=are_delays
+                ),
                 lambda it: np.repeat(it.due_ms, it.rescheduled_counts),
             )
             return RescheduleResponse(
@@ -182,7 +184,7 @@ class Producer:
         if not len(ids):
             return RescheduleResponse()
         found = await self._quotas.moving(
-            self._engine.reschedule(ids, times_ms, are_delays=are_delays),
+            lambda: self._engine.reschedule(ids, times_ms, are_delays=are_delays),
             lambda rows: rows["due_ms"][rows["outcome"] == RescheduleOutcome.RESCHEDULED],
         )
         return RescheduleResponse(

@@ -12,7 +12,7 @@ after a restart, too: nobody keeps who made what. Those whose grants overlap cou
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -93,7 +93,7 @@ class QuotaGate:
         self._being_made: Counter[_Made] = Counter()
         self._turns: dict[str, _Turns] = {}
         """By principal, of those that have calls in them."""
-        self._moving: set[asyncio.Future[Any]] = set()
+        self._moving: set[object] = set()
         """Nobody else may hold on to them: their callers may have gone away."""
 
     @property
@@ -145,7 +145,7 @@ class QuotaGate:
 
     async def moving(
         self,
-        move: Coroutine[Any, Any, AnswerT],
+        move: Callable[[], Awaitable[AnswerT]],
         due_ms_of: Callable[[AnswerT], NDArray[np.int64]],
     ) -> AnswerT:
         """What `move` says, by which the caller moves pending messages.
@@ -161,13 +161,9 @@ class QuotaGate:
         """
         quotas, name = self._quotas, CALLER.get().name
         if not quotas.is_on or quotas.limits_of(name).pending_messages is None:
-            return await move
-        try:
-            quotas.check_moving(name, self._engine.now_ms())
-        except errors.ResourceExhausted:
-            move.close()
-            raise
-        moving = asyncio.ensure_future(move)
+            return await move()
+        quotas.check_moving(name, self._engine.now_ms())
+        moving = asyncio.ensure_future(move())
         self._moving.add(moving)
 
         def note(done: "asyncio.Future[AnswerT]") -> None:

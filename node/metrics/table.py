@@ -494,6 +494,17 @@ FAMILIES: Final = (
         "1 while the files of section tls cannot be used and the former ones stay in use.",
         lambda it: it.api.tls_files_refused,
     ),
+    node_gauge(
+        "hourwheel_audit_file_failing",
+        "1 while access.audit_file cannot be written; its events are in the log.",
+        lambda it: it.api.audit_file_failing,
+    ),
+    node_gauge(
+        "hourwheel_anyone_may_call",
+        "1 where the API listens beyond this machine, and neither access control nor certificates"
+        " keep anybody out.",
+        lambda it: it.api.anyone_may_call,
+    ),
     # --- node
     node_gauge(
         "hourwheel_clock_offset_seconds",

@@ -270,7 +270,7 @@ class Node:
         path = self.config.access.audit_file
         if not path:
             return AuditLog(self._clock)
-        file = AuditFile(path, self.config.node.id)
+        file = AuditFile(path, self.config.node.id, note=self._stats.note_audit_file)
         undo.callback(file.close)
         return AuditLog(self._clock, file.write)
 
@@ -499,9 +499,20 @@ class Node:
         if isinstance(cluster, ClusterRuntime):
             cluster.serve_forwarded(api.peer_handlers())
         self._api = api
-        listen = self.config.node.listen
-        if self._tls is None and not is_loopback("node.listen", listen):
+        self._warn_of_others()
+
+    def _warn_of_others(self) -> None:
+        """Say what those could do who reach this node from another machine."""
+        config = self.config
+        listen = config.node.listen
+        if is_loopback("node.listen", listen):
+            return
+        if self._tls is None:
             _log.warning("clients_in_the_clear", address=listen)
+        asks = config.tls.is_on and config.tls.client_certificates == "required"
+        if not config.access.is_on and not asks:
+            self._stats.anyone_may_call = True
+            _log.warning("anyone_may_call", address=listen)
 
     def _start_console(self, undo: AsyncExitStack) -> None:
         config = self.config

@@ -172,6 +172,10 @@ class ApiStats:
     """Read and written."""
     tls_files_refused: bool = False
     """Files of certificates have changed and cannot be used: the former ones are."""
+    audit_file_failing: bool = False
+    """It cannot be written; what it should have is in the log."""
+    anyone_may_call: bool = False
+    """Other machines reach the API, and nobody is asked who they are."""
     forwarded: int = 0
     """Calls and streams passed on to the master."""
     forwarded_in_flight: int = 0
@@ -181,6 +185,10 @@ class ApiStats:
     def note_tls_files(self, is_refused: bool) -> None:  # noqa: FBT001 - a callback's only fact
         """Files of certificates have changed."""
         self.tls_files_refused = is_refused
+
+    def note_audit_file(self, is_failing: bool) -> None:  # noqa: FBT001 - likewise
+        """It fails, or does no more. May be called in another thread."""
+        self.audit_file_failing = is_failing
 
     def method(self, name: str) -> MethodStats:
         """The counters of a method, made when first asked for."""

@@ -14,6 +14,7 @@ from hourwheel.v1 import admin_pb2, groups_pb2
 from hourwheel.v1.broker_pb2 import CancelRequest, PublishStreamRequest
 from hourwheel.v1.consumer_pb2 import AckRequest, ReceiveRequest
 from hourwheel.v1.session_pb2 import SessionCall, SessionRequest
+from node.access.forwarded import PRINCIPAL
 from node.access.permissions import RULES
 from node.contracts.access import (
     AccessPolicy,
@@ -28,6 +29,7 @@ from tests.support.callers import identify
 from tests.support.embedded_node import EmbeddedNode
 from tests.support.eventually import until
 from tests.unit.node.access.test_permissions import METHODS
+from tests.unit.node.api.test_forwarder import Elsewhere, Served
 
 ALICE = (("who", "alice"),)
 BOB = (("who", "bob"),)
@@ -46,6 +48,10 @@ ALL = (
 
 def on(*grants: Grant) -> AccessPolicy:
     return AccessPolicy(is_on=True, grants=grants, administrators=frozenset({"root"}))
+
+
+SHOWN = {"status", "topics", "groups"}
+"""To whoever is known, as much as it may look at."""
 
 
 async def call(world: ApiWorld, name: str, metadata: Any) -> Any:
@@ -70,7 +76,6 @@ async def call(world: ApiWorld, name: str, metadata: Any) -> Any:
 
 @pytest.mark.parametrize("name", RULES)
 async def test_method_refuses_callers_without_a_permission(name: str) -> None:
-    shown = ("status", "topics", "groups")  # to whoever is known, as much as it may look at
     async with ApiWorld(identify=identify) as world:
         world.access.replace(on(*ALL))
         for metadata in ((), BOB):
@@ -83,8 +88,64 @@ async def test_method_refuses_callers_without_a_permission(name: str) -> None:
                 refusal = await refused(call(world, name, metadata))
                 assert refusal.reason == "PERMISSION_DENIED"
                 assert refusal.code is grpc.StatusCode.PERMISSION_DENIED
-        assert [called for called, _ in world.engine.calls if called not in shown] == []
+        assert {called for called, _ in world.engine.calls} <= SHOWN
         assert (await refused(call(world, name, (("who", "liar"),)))).message == "no such caller"
+
+
+FORGED = (PRINCIPAL, b"user\nroot")
+"""What a client sends that would like to be somebody else."""
+
+
+async def assert_refused(world: ApiWorld, name: str, metadata: Any, *, is_known: bool) -> None:
+    """Whoever shows this has no permission at all; is it known, it is told what anybody is."""
+    if METHODS[name].client_streaming and name.endswith("PublishStream"):
+        (answer,) = await call(world, name, metadata)
+        assert answer.error.reason == "PERMISSION_DENIED"
+    elif RULES[name].operation is None and is_known:
+        await call(world, name, metadata)
+    else:
+        assert (await refused(call(world, name, metadata))).reason == "PERMISSION_DENIED"
+
+
+@pytest.mark.parametrize("name", RULES)
+async def test_method_believes_no_client_that_says_who_it_is_as_a_node_does(name: str) -> None:
+    """On the port of clients, of a node that is the master and of one that passes calls on."""
+    async with Served(identify=identify) as master:
+        master.access.replace(on(*ALL))
+        async with Elsewhere(master.peer_address, identify=identify) as node:
+            node.access.replace(on(*ALL))
+            for world in (master, node):
+                for who in ((), BOB):
+                    sent = (*who, FORGED)
+                    await assert_refused(world, name, sent, is_known=bool(who))
+        assert {one for one, _ in master.engine.calls} <= SHOWN
+        assert {one for one, _ in node.engine.calls} <= SHOWN
+
+
+@pytest.mark.parametrize("name", RULES)
+async def test_method_refuses_on_the_port_of_nodes_for_whom_they_have_no_permission(
+    name: str,
+) -> None:
+    async with Served(identify=identify) as world:
+        world.access.replace(on(*ALL))
+        channel, world.channel = world.channel, grpc.aio.insecure_channel(world.peer_address)
+        try:
+            if name.endswith(".Session"):  # nodes pass its calls on one by one
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call(world, name, (FORGED,))
+                assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+                return
+            for principal in (b"user\nbob", b"token\nbob", b"certificate\nbob"):
+                await assert_refused(world, name, ((PRINCIPAL, principal),), is_known=True)
+            for unknown in ((), BOB, (("who", "root"),)):  # what a client shows is nothing here
+                await assert_refused(world, name, unknown, is_known=False)
+            for nonsense in (b"root", b"king\nroot", b"\xff\nroot"):
+                refusal = await refused(call(world, name, ((PRINCIPAL, nonsense),)))
+                assert refusal.reason == "PEER_REFUSED"
+            assert {one for one, _ in world.engine.calls} <= SHOWN
+        finally:
+            await world.channel.close()
+            world.channel = channel
 
 
 async def test_refusal_is_the_same_whether_the_topic_exists() -> None:

@@ -1,8 +1,11 @@
 """Voters change by generation: control processes as they run, killed at any step."""
 
 import asyncio
+import os
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
+from typing import Final
 
 import pytest
 
@@ -12,6 +15,8 @@ from replication.control.launcher import ControlProcess
 from tests.support.control_cluster import ControlCluster, control_cluster, with_config
 
 N1, N2, N3, N4 = map(NodeId, ("n1", "n2", "n3", "n4"))
+NEW: Final = (N1, N2, N4)
+"""Voters of the generation that follows."""
 
 
 async def founded(cluster: ControlCluster) -> None:
@@ -25,6 +30,10 @@ def is_of(cluster: ControlCluster, generation: int, *nodes: NodeId) -> bool:
 
 def can_decide(cluster: ControlCluster, *nodes: NodeId) -> bool:
     return all(cluster[one].client.leader.has_majority for one in nodes)
+
+
+def is_ending(cluster: ControlCluster) -> bool:
+    return any(one.state.membership.has_ended for one in cluster)
 
 
 async def test_lost_voter_is_replaced_and_does_not_come_back(tmp_path: Path) -> None:
@@ -106,25 +115,59 @@ async def test_voter_that_lost_its_disk_waits_for_those_who_may_know_it(tmp_path
         assert known.state.is_bootstrapped
 
 
-@pytest.mark.parametrize("killed", [(N1,), (N2,), (N1, N2, N3)])
+MOMENTS: Final[dict[str, Callable[[ControlCluster], bool]]] = {
+    "asked": lambda _: True,
+    "agreed": is_ending,
+    "first": lambda cluster: any(is_of(cluster, 1, one) for one in NEW),
+    "kept": lambda cluster: is_of(cluster, 1, N1, N2),
+    "all": lambda cluster: is_of(cluster, 1, *NEW),
+}
+"""Step of a change -> what is seen from then on: the stop-sign is on its way, it is agreed upon,
+somebody is of the next generation, all who stay are, the new one is."""
+LEADER: Final = NodeId("the leader")
+CRASHES: Final = [
+    *(("agreed", killed) for killed in ((N1,), (N2,), (N1, N2, N3))),
+    *(("asked", (LEADER,)), ("agreed", (N4,)), ("first", (LEADER,)), ("kept", (N4, N1))),
+]
+IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+ALL_CRASHES: Final = [
+    (moment, killed)
+    for moment in MOMENTS
+    for killed in ((N1,), (N2,), (N3,), (N4,), (LEADER,), (N1, N4), (N1, N2, N3), (N1, N2, N3, N4))
+]
+
+
+@pytest.mark.parametrize(
+    ("moment", "killed"),
+    ALL_CRASHES if IS_SOAK else CRASHES,
+    ids=lambda one: one if isinstance(one, str) else "+".join(one),
+)
 async def test_change_that_a_crash_interrupts_is_finished(
-    tmp_path: Path, killed: tuple[NodeId, ...]
+    tmp_path: Path, moment: str, killed: tuple[NodeId, ...]
 ) -> None:
-    """Once the stop-sign is agreed upon, whoever knows it tells the others."""
+    """Once the stop-sign is agreed upon, whoever knows it tells the others; before, ask again."""
     async with control_cluster(tmp_path) as cluster:
         await founded(cluster)
+        kept = await cluster[N1].put_topic("kept")
         await cluster.add(tmp_path, N4).start()
         asked = cluster.leader or cluster[N1]
-        command = asyncio.ensure_future(cluster.change_members(asked.node_id, N1, N2, N4))
-        await cluster.until(lambda: any(one.state.membership.has_ended for one in cluster))
-        await asyncio.gather(*(cluster[one].kill() for one in killed))
+        command = asyncio.ensure_future(cluster.change_members(asked.node_id, *NEW))
+        await asyncio.sleep(0)
+        await cluster.until(lambda: MOMENTS[moment](cluster))
+        leader = (cluster.leader or asked).node_id
+        ended = {leader if one == LEADER else one for one in killed}
+        await asyncio.gather(*(cluster[one].kill() for one in ended))
         command.cancel()
-        for one in killed:
-            if one != N3:
-                await cluster[one].start()
-        await cluster.until(lambda: is_of(cluster, 1, N1, N2, N4))
-        await cluster.until(lambda: can_decide(cluster, N1, N2, N4))
-        await cluster[N4].put_topic("works")
+        await asyncio.gather(command, return_exceptions=True)
+        for one in sorted(ended - {N3}):
+            await cluster[one].start()
+        await cluster.until(lambda: can_decide(cluster, N1, N2))
+        if moment == "asked" and is_of(cluster, 0, N1) and not is_ending(cluster):
+            await cluster.change_members(N1, *NEW)
+        await cluster.until(lambda: is_of(cluster, 1, *NEW))
+        await cluster.until(lambda: can_decide(cluster, *NEW))
+        made = await cluster[N4].put_topic("works")
+        assert made.object_id == kept.object_id + 1, "nothing was lost, and nothing decided twice"
         former = cluster.brokers.pop(N3)
         if not former.process.is_running:
             await former.process.start()

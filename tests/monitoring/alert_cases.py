@@ -184,6 +184,28 @@ CASES: Final[dict[str, Case]] = {
         quiet={"hourwheel_cluster_tls_files_refused": NEVER, "hourwheel_tls_files_refused": NEVER},
         resolved={"hourwheel_cluster_tls_files_refused": "1x20 0x380"},
     ),
+    "HourwheelAnyoneMayCall": Case(
+        fires={"hourwheel_anyone_may_call": ALWAYS},
+        quiet={"hourwheel_anyone_may_call": NEVER},
+        minutes=90,
+        resolved={"hourwheel_anyone_may_call": "1x70 0x330"},
+    ),
+    "HourwheelLoginsRefused": Case(
+        fires={
+            'hourwheel_rejected_total{reason="UNAUTHENTICATED"}': "0+60x400",
+            'hourwheel_rejected_total{reason="OVERLOADED"}': "0+0x400",
+        },
+        quiet={
+            'hourwheel_rejected_total{reason="UNAUTHENTICATED"}': "0+6x400",
+            'hourwheel_rejected_total{reason="PERMISSION_DENIED"}': "0+90x400",
+        },
+        resolved={'hourwheel_rejected_total{reason="UNAUTHENTICATED"}': "0+60x12 720x388"},
+    ),
+    "HourwheelAuditFileFails": Case(
+        fires={"hourwheel_audit_file_failing": ALWAYS},
+        quiet={"hourwheel_audit_file_failing": NEVER},
+        resolved={"hourwheel_audit_file_failing": "1x20 0x380"},
+    ),
     "HourwheelPushFails": Case(
         fires={
             'hourwheel_push_posts_total{subscription="shop",result="done"}': "0+40x400",

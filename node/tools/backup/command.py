@@ -15,7 +15,7 @@ from hourwheel.types import NodeId
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NODE_META
 from node.tools.backup.capture import PAUSE_S, capture
-from node.tools.backup.manifest import Manifest
+from node.tools.backup.manifest import Manifest, digest_of, pack_manifest
 from node.tools.backup.place import open_place, open_to_write
 from node.tools.backup.repository import Repository
 from node.tools.backup.restore import SHARD_FOLDER, find_control
@@ -125,6 +125,7 @@ def _create(parsed: argparse.Namespace) -> int:
     facts = _facts(captured.backup_id, captured.manifest)
     facts |= {
         "new_bytes": captured.new_bytes,
+        "manifest_sha256": digest_of(pack_manifest(captured.manifest)),
         "seconds": round((clock.monotonic_ms() - begun_ms) / _MS, 3),
     }
     if parsed.json:
@@ -133,6 +134,8 @@ def _create(parsed: argparse.Namespace) -> int:
         sys.stdout.write(
             f"{captured.backup_id}: {captured.manifest.total_bytes:,} bytes,"
             f" {captured.new_bytes:,} of them new, in {facts['seconds']} s\n"
+            f"for hourwheel restore --expect-manifest, to be kept elsewhere:"
+            f" {facts['manifest_sha256']}\n"
         )
     return EXIT_OK
 

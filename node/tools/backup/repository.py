@@ -97,17 +97,29 @@ class Repository:
         names = self._store.names(_BACKUPS)
         return [one.removesuffix(_MANIFEST_END) for one in names if one.endswith(_MANIFEST_END)]
 
-    def read(self, backup_id: str) -> Manifest:
+    def read(self, backup_id: str, expected_digest: str | None = None) -> Manifest:
         """A backup's manifest.
+
+        Args:
+            backup_id: which.
+            expected_digest: `digest_of` its file; None: whatever it is. It names all pieces by
+                their digests, so that nobody can have changed anything where this one holds.
 
         Raises:
             NotFound: there is no such backup.
             CorruptFile, IncompatibleFormat: see `unpack_manifest`.
+            DataLoss: it has another digest.
         """
         path = f"{_BACKUPS}/{backup_id}{_MANIFEST_END}"
         if backup_id not in self.ids():
             raise errors.NotFound(f"there is no backup {backup_id!r}", backup=backup_id)
-        return unpack_manifest(self._store.read(path, MANIFEST_BYTES_MAX), path)
+        raw = self._store.read(path, MANIFEST_BYTES_MAX)
+        if expected_digest not in {None, digest_of(raw)}:
+            raise errors.DataLoss(
+                f"{path} is not the manifest that was expected: its SHA-256 is {digest_of(raw)}",
+                file=path,
+            )
+        return unpack_manifest(raw, path)
 
     def remove(self, backup_id: str) -> int:
         """Remove a backup, and the pieces that no other has; the bytes of these.

@@ -71,6 +71,8 @@ SHARD_FOLDER: Final = "shard-0"
 RESTORING: Final = f"{SHARD_FOLDER}.restoring"
 EPOCHS_SKIPPED: Final = 1_000
 """The cluster that was backed up may have gone on, and given so many epochs since."""
+EPOCH_MAX: Final = 1 << 31
+"""Of a backup. With one each second that takes 68 years; and there are twice as many."""
 _RESTORED_TMP: Final = CONTROL_RESTORED + atomic_file.TMP_SUFFIX
 _NOT_DATA: Final = frozenset({LOCK_NAME, "lost+found", RESTORING, CONTROL_RESTORED, _RESTORED_TMP})
 """May be in the directory: the last are of a restore that was killed, and is begun anew."""
@@ -108,6 +110,8 @@ class RestorePlan:
     the backup was taken, all the same."""
     has_access: bool = True
     """Users, grants and quotas of the backup come back."""
+    manifest_digest: str | None = None
+    """See `Repository.read`."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,8 @@ def restore(
         NotFound: there is no such backup.
         FailedPrecondition: the directory is not empty; or the log does not reach back to
             `until_ms`.
-        DataLoss: the backup is torn or was altered.
+        DataLoss: the backup is torn or was altered, says what cannot be, or is another one than
+            the plan expects.
         IncompatibleFormat: it is of a later version.
         DiskFull: there is no room.
         FsyncFailed, DiskFailed: see storage.files.disk.
@@ -182,7 +187,7 @@ def restore(
         )
     remove_tree(disk, RESTORING)
     remove_restored(disk)
-    manifest = repository.read(backup_id)
+    manifest = repository.read(backup_id, plan.manifest_digest)
     control = find_control(repository, manifest)
     place = ShardPlace(disk, RESTORING, Identity(plan.cluster_id, 0))
     try:
@@ -194,17 +199,24 @@ def restore(
         if control is not None and plan.has_access:
             write_restored(private_disk or disk, place.identity, control)
             restored = _counted(restored, control.access)
-    except errors.Internal:
+    except (errors.DiskFailed, errors.FsyncFailed):
         raise  # nothing more is to be done with this disk
-    except errors.HourwheelError:
-        remove_tree(disk, RESTORING)
-        remove_restored(disk)
+    except (errors.HourwheelError, OSError, MemoryError, KeyboardInterrupt):
+        _clean(disk)
         raise
+    except Exception as error:
+        _clean(disk)
+        raise errors.DataLoss(f"the backup says what cannot be: {error!r}") from error
     disk.rename(RESTORING, SHARD_FOLDER)
     disk.sync_dir("")
     header = pack_file_header(FileType.NODE, place.identity)
     atomic_file.write(disk, NODE_META, header, plan.node_id.encode())
     return restored
+
+
+def _clean(disk: Disk) -> None:
+    remove_tree(disk, RESTORING)
+    remove_restored(disk)
 
 
 def find_control(repository: Repository, manifest: Manifest) -> ControlState | None:
@@ -327,7 +339,12 @@ def _begin_epoch(opened: Opened, master: str) -> Epoch:
     epochs: EpochFile = opened.epochs
     epochs.truncate(shard.log.end_offset)
     known = [one.epoch for one in shard.views.epochs] + [one.epoch for one in epochs.entries]
-    epoch = Epoch(max(known, default=0) + EPOCHS_SKIPPED)
+    latest = max(known, default=0)
+    if latest > EPOCH_MAX:
+        raise errors.DataLoss(
+            f"the backup has epoch {latest}, and no cluster comes beyond {EPOCH_MAX}", epoch=latest
+        )
+    epoch = Epoch(latest + EPOCHS_SKIPPED)
     epochs.append(epoch, shard.log.end_offset, log_start_offset=shard.log.start_offset)
     seen = EpochStore.open(place.disk, place.under(EPOCH_SEEN), place.identity)
     seen.note(epoch, NodeId(master))

@@ -22,6 +22,7 @@ from storage.files.file_header import CLUSTER_ID_BYTES
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """Nothing was restored."""
+SHA256_BYTES: Final = 32
 _MS: Final = 1_000
 _CLOCK_MS_MAX: Final = 60_000
 """The clock of another machine may be ahead by so much."""
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             overdue=Overdue(parsed.overdue),
             until_ms=parsed.until,
             has_access=not parsed.without_access,
+            manifest_digest=parsed.expect_manifest,
         )
         parsed.to.mkdir(parents=True, exist_ok=True)
         with DirectoryLock.acquire(parsed.to):
@@ -77,6 +79,13 @@ def _parser() -> argparse.ArgumentParser:
         help="of the backups: a folder, or s3://BUCKET/PREFIX",
     )
     parser.add_argument("--backup", metavar="ID", help="which; default: the latest that will do")
+    parser.add_argument(
+        "--expect-manifest",
+        type=_digest,
+        metavar="SHA256",
+        help="restore nothing but the backup of which `hourwheel backup create` has told this:"
+        " then nobody has changed it in its place",
+    )
     parser.add_argument(
         "--to", type=Path, required=True, metavar="DATA_DIRECTORY", help="empty, or not there yet"
     )
@@ -129,6 +138,12 @@ def _instant(text: str) -> int:
         raise argparse.ArgumentTypeError(error.message) from error
 
 
+def _digest(text: str) -> str:
+    if len(bytes.fromhex(text)) != SHA256_BYTES:
+        raise ValueError(text)
+    return text.lower()
+
+
 def _cluster_id(text: str) -> bytes:
     found = bytes.fromhex(text.replace("-", ""))
     if len(found) != CLUSTER_ID_BYTES:
@@ -171,7 +186,9 @@ def _print(
         f"for each other node of that cluster, into a directory of its own: --backup {backup_id}"
         f" --cluster-id {plan.cluster_id.hex()} --now {plan.now_ms} --overdue {plan.overdue}"
         f"{'' if plan.until_ms is None else f' --until {plan.until_ms}'}"
-        f"{'' if plan.has_access else ' --without-access'} --node ITS_ID; and"
+        f"{'' if plan.has_access else ' --without-access'}"
+        f"{'' if plan.manifest_digest is None else f' --expect-manifest {plan.manifest_digest}'}"
+        " --node ITS_ID; and"
         f" cluster.id = '{plan.cluster_id.hex()}' in the configuration of all\n"
     )
 

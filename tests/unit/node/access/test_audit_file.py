@@ -145,3 +145,21 @@ async def test_events_that_do_not_fit_into_the_queue_go_to_the_log(
     assert [line["unlogged"] for line in lines(path)] == [1, 2, 3]
     os.close(reading)
     os.close(writing)
+
+
+async def test_whoever_watches_is_told_while_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    file = AuditFile(str(tmp_path / "audit.json"), "n1", note=told.append)
+    with monkeypatch.context() as patched:
+
+        def full(fd: int, raw: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr(os, "write", full)
+        file.write(event(1))
+        await until(lambda: told)
+    file.write(event(3))
+    file.close()
+    assert told == [True, False]

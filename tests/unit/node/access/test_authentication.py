@@ -1,7 +1,9 @@
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 
 import pytest
 from cryptography import x509
@@ -10,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from hourwheel import errors
-from node.access.authentication import Authenticator, name_of
+from node.access.authentication import Authenticator, name_of, source_of
 from node.access.tokens import Tokens
-from node.access.user_secrets import UserSecrets
+from node.access.user_secrets import PLACES, PLACES_A_SOURCE, UserSecrets
 from node.config.model import NodeConfig
 from node.contracts.access import ANONYMOUS, Method, Principal
 from tests.support.certificates import Authority
@@ -47,6 +49,57 @@ async def authenticator(tmp_path: Path) -> AsyncIterator[Authenticator]:
 def pem_of(tmp_path: Path, *hosts: str, common_name: str | None = None) -> bytes:
     files = Authority(tmp_path).issue("client", *hosts, common_name=common_name)
     return files.certificate.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("peer", "source"),
+    [
+        ("ipv4:10.0.0.7:4000", "10.0.0.7"),
+        ("10.0.0.7:", "10.0.0.7"),
+        ("ipv6:[2001:db8:1:2:3::9]:4000", "2001:db8:1:2::/64"),
+        ("ipv6:%5B2001:db8:1:2:ffff::1%5D:4000", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1:", "2001:db8:1:2::/64"),
+        ("ipv6:%5Bfe80::1%25eth0%5D:4000", "fe80::/64"),
+        ("ipv6:[::ffff:10.0.0.7]:4000", "10.0.0.7"),
+        ("unix:/run/socket:", "unix:/run/socket"),
+        ("", ""),
+    ],
+)
+def test_source_of_guesses(peer: str, source: str) -> None:
+    assert source_of(peer) == source
+
+
+async def test_guesses_from_many_addresses_of_one_network_have_the_places_of_one_source() -> None:
+    gate, begun = Event(), list[str]()
+
+    def verify(_hashed: str, secret: str) -> bool:
+        begun.append(secret)
+        return gate.wait(60)
+
+    secrets = UserSecrets({"bob": "b"}.get, lambda: 0.0, verify)
+    authenticator = Authenticator(now_ms=lambda: NOW_MS, secrets=secrets)
+
+    async def guess(peer: str, secret: str) -> object:
+        given = [("authorization", basic(f"bob:{secret}"))]
+        return await authenticator.authenticate(given, None, peer)
+
+    guesses = [
+        asyncio.ensure_future(guess(f"ipv6:%5B2001:db8::{number:x}%5D:4000", str(number)))
+        for number in range(PLACES + 1)
+    ]
+    refused = [one for one in guesses if isinstance(await _error_of(one), errors.Overloaded)]
+    assert len(refused) == PLACES + 1 - PLACES_A_SOURCE
+    other = asyncio.ensure_future(guess("ipv6:%5B2001:db8:0:1::1%5D:4000", "other"))
+    assert await _error_of(other) is None
+    gate.set()
+    await other
+    secrets.close()
+
+
+async def _error_of(guess: "asyncio.Future[object]") -> BaseException | None:
+    """None: it is not over, after others had their turns."""
+    await asyncio.wait([guess], timeout=0.01)
+    return guess.exception() if guess.done() else None
 
 
 async def test_who_sends_nothing_is_anonymous(authenticator: Authenticator) -> None:

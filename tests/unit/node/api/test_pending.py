@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 
 from hourwheel import errors, limits
+from hourwheel.clock import SystemClock
 from hourwheel.filter_language.inputs import Sql
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats import meta as metas
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2, filter_pb2, pending_pb2
+from node.access.control import AccessControl
+from node.access.quotas import Quotas
 from node.api.pending import (
     PAGE_SIZE_DEFAULT,
     cancel_pending,
     list_pending,
     reschedule_pending,
 )
+from node.api.quota_gate import QuotaGate
 from node.contracts.pending_page import ChangedPage, PendingPage, PendingPart
 from node.contracts.pending_token import PendingQuery
 from node.shard.pending_scan import Blob
@@ -35,6 +39,11 @@ def part_of(*blobs: Blob) -> PendingPart:
     ids["shard"], ids["epoch"] = 2, 3
     ids["sequence"], ids["due_ms"] = units["sequence"], units["due_ms"]
     return PendingPart(units, list(blobs), ids)
+
+
+def gate_of(engine: FakeEngine) -> QuotaGate:
+    """Nobody is limited."""
+    return QuotaGate(Quotas(), AccessControl(), engine, SystemClock())
 
 
 def request_of(**fields: Any) -> admin_pb2.ListPendingRequest:
@@ -114,7 +123,7 @@ async def test_move_tells_how_many_and_where_to_go_on() -> None:
     engine = FakeEngine()
     engine.changed_page = ChangedPage(4, 3, 2, 1, b"next")
     request = pending_pb2.ReschedulePendingRequest(topic="orders", key_prefix="a-", new_due_ms=9)
-    answer = await reschedule_pending(engine, request)
+    answer = await reschedule_pending(engine, gate_of(engine), request)
     assert (answer.rescheduled_count, answer.missed_count) == (4, 3)
     assert (answer.scanned_count, answer.corrupt_count) == (2, 1)
     assert answer.next_page_token == b"next"
@@ -139,8 +148,9 @@ async def test_move_is_refused_before_the_engine_is_asked(
 ) -> None:
     engine = FakeEngine()
     fields: dict[str, Any] = {"topic": "orders", "key_prefix": "a-", "new_due_ms": 9}
+    request = pending_pb2.ReschedulePendingRequest(**(fields | changes))
     with pytest.raises(error):
-        await reschedule_pending(engine, pending_pb2.ReschedulePendingRequest(**(fields | changes)))
+        await reschedule_pending(engine, gate_of(engine), request)
     assert not engine.calls
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -25,12 +26,14 @@ from hourwheel.v1.consumer_pb2 import (
 )
 from node.api.server import ApiServer
 from node.broker.disk_guard import RESERVE
+from node.process import app
 from node.process.app import Node
 from node.process.loopback_config import config_for
 from node.shard.node_meta import NODE_META
 from node.shard.recovery import open_shard
 from storage.files.directory_lock import DirectoryLock
 from storage.files.disk import File, RealDisk
+from tests.support.certificates import Authority, tls_section
 from tests.support.eventually import until
 
 
@@ -44,6 +47,53 @@ async def status_of(node: Node) -> admin_pb2.GetStatusResponse:
         stub = admin_pb2_grpc.AdminServiceStub(channel)
         found: admin_pb2.GetStatusResponse = await stub.GetStatus(admin_pb2.GetStatusRequest())
         return found
+
+
+CERTIFIED = {"client_certificates": "required"}
+
+
+@pytest.mark.parametrize(
+    ("listens_beyond", "is_on", "tls", "told"),
+    [
+        (True, False, None, {"anyone_may_call", "clients_in_the_clear"}),
+        (True, False, {}, {"anyone_may_call"}),
+        (True, False, CERTIFIED, set()),
+        (True, True, None, {"clients_in_the_clear"}),
+        (True, True, {}, set()),
+        (False, False, None, set()),
+    ],
+)
+async def test_node_that_others_reach_says_what_they_could_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    listens_beyond: bool,
+    is_on: bool,
+    tls: dict[str, str] | None,
+    told: set[str],
+) -> None:
+    caplog.set_level("WARNING")
+    sections: dict[str, object] = {
+        "access": {"is_on": is_on, "administrators": "root", "metrics": False}
+    }
+    if tls is not None:
+        authority = Authority(tmp_path)
+        if tls:
+            tls = {**tls, "client_authority_file": str(authority.file)}
+        sections["tls"] = tls_section(authority.issue("node", "127.0.0.1"), metrics=False, **tls)
+    monkeypatch.setattr(app, "is_loopback", lambda *_: not listens_beyond)
+    node = node_in(tmp_path, **sections)
+    await node.start()
+    page = await asyncio.to_thread(metrics_of, node)
+    await node.stop(0)
+    events = {one.msg["event"] for one in caplog.records if isinstance(one.msg, dict)}
+    assert events & {"anyone_may_call", "clients_in_the_clear"} == told
+    assert f"\nhourwheel_anyone_may_call {float('anyone_may_call' in told)}" in page
+
+
+def metrics_of(node: Node) -> str:
+    with urlopen(f"http://{node.metrics_address}/metrics") as page:
+        return str(page.read(), "utf-8")
 
 
 async def test_node_serves_then_leaves_the_directory_to_another(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What is typed wrongly, or is not there, is said; nothing is made then."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from hourwheel.clock import Clock
 from node.shard.node_meta import open_node_meta
 from node.tools.backup import command, restore_command
 from storage.files.disk import RealDisk
+from tests.support.embedded_node import EmbeddedNode
 
 RESTORE = ("--overdue", "release")
 
@@ -49,6 +52,32 @@ def test_a_node_that_never_began_has_nothing_to_back_up(
     assert command.main(["create", str(data), "--to", folder]) == command.EXIT_FAILED
     assert "no shard" in capsys.readouterr().err
     assert command.main(["list", folder]) == command.EXIT_OK
+
+
+async def test_only_the_backup_is_restored_that_is_expected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backups"
+    taken = []
+    for _ in range(2):
+        async with EmbeddedNode(data, {"disk": {"free_bytes_min": 0}}):
+            pass
+        assert command.main(["create", str(data), "--to", str(folder), "--json"]) == command.EXIT_OK
+        taken.append(json.loads(capsys.readouterr().out))
+    first, second = (folder / "backups" / f"{one['backup']}.json" for one in taken)
+    assert hashlib.sha256(first.read_bytes()).hexdigest() == taken[0]["manifest_sha256"]
+    to = ["--from", str(folder), "--to", str(tmp_path / "new"), *RESTORE]
+    expected = ["--backup", taken[0]["backup"], "--expect-manifest", taken[0]["manifest_sha256"]]
+    whole = first.read_bytes()
+    first.write_bytes(second.read_bytes())  # as whole as the other, and not what was backed up
+    assert restore_command.main([*to, *expected]) == restore_command.EXIT_FAILED
+    assert "not the manifest that was expected" in capsys.readouterr().err
+    assert list((tmp_path / "new").glob("shard*")) == []
+    first.write_bytes(whole)
+    assert restore_command.main([*to, *expected]) == restore_command.EXIT_OK
+    for wrong in ("00", "no digits"):
+        with pytest.raises(SystemExit):
+            restore_command.main([*to, "--expect-manifest", wrong])
 
 
 def test_no_record_is_stored_in_the_future(

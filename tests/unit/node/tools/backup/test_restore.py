@@ -1,5 +1,6 @@
 """What is restored is what was backed up: up to a moment, and without what is overdue."""
 
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
@@ -8,13 +9,14 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
+from hourwheel.types import Epoch
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig, Dispatcher
 from node.shard.node_meta import CONTROL_RESTORED, NODE_META, open_node_meta
 from node.tools.backup.capture import capture
 from node.tools.backup.manifest import Piece
 from node.tools.backup.repository import Repository
-from node.tools.backup.restore import EPOCHS_SKIPPED, Overdue, choose_backup, restore
+from node.tools.backup.restore import EPOCH_MAX, EPOCHS_SKIPPED, Overdue, choose_backup, restore
 from node.tools.backup.store import FolderStore
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -247,6 +249,48 @@ def test_a_restore_that_loses_power_anywhere_leaves_nothing_that_a_node_starts_o
                     restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan) == whole
                 )
     assert "refused" in ends
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_MAX + 1, (1 << 32) - 1])
+def test_a_backup_with_an_epoch_that_cannot_be_is_refused_and_leaves_nothing(epoch: int) -> None:
+    world, folder, disk = lived(1), SimulatedDisk(), SimulatedDisk()
+    give_users(world, 1)
+    world.opened.epochs.append(Epoch(epoch), world.shard.log.end_offset - 1)
+    taken = back_up(world, folder)
+    with pytest.raises(errors.DataLoss, match=str(epoch)):
+        restore(Repository(FolderStore(folder)), taken.backup_id, disk, plan_of(world))
+    assert disk.list("") == []
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (struct.error("too large"), errors.DataLoss),
+        (OverflowError("too large"), errors.DataLoss),
+        (errors.InvariantViolated("no"), errors.InvariantViolated),
+        (OSError(5, "no"), OSError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_whatever_is_raised_the_directory_is_empty_again(
+    raised: BaseException, told: type[BaseException]
+) -> None:
+    class Altered(Repository):
+        """Fails at the third piece."""
+
+        count = 0
+
+        def get(self, piece: Piece) -> bytes:
+            self.count += 1
+            if self.count == 3:
+                raise raised
+            return super().get(piece)
+
+    world, folder, disk = lived(1), SimulatedDisk(), SimulatedDisk()
+    taken = back_up(world, folder)
+    with pytest.raises(told):
+        restore(Altered(FolderStore(folder)), taken.backup_id, disk, plan_of(world))
+    assert disk.list("") == []
 
 
 def test_users_come_back_unless_they_are_left_out() -> None:

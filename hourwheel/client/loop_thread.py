@@ -262,7 +262,9 @@ class _RecordedLoop(_Loop):
     ) -> asyncio.Handle:
         return super().call_soon_threadsafe(self._turns.named(callback), *args, context=context)
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(
+        self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments
+    ) -> None:
         super().add_reader(fd, self._turns.named(callback), *args)
 
 

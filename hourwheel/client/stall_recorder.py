@@ -18,14 +18,15 @@ import gc
 import selectors
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias, TypeVarTuple
 
 from hourwheel.stalls import KEPT_MAX, STALL_MS, Stall, ThreadMeter, Usage
 
 _NS_PER_MS: Final = 1e6
 _NOTED_NS_MIN: Final = 200_000
 """What ran for less is not named."""
-Callback = Callable[..., object]
+Callback: TypeAlias = Callable[..., object]
+_Arguments = TypeVarTuple("_Arguments")
 
 _on: "list[StallRecorder]" = []
 
@@ -104,11 +105,11 @@ class TurnRecorder(selectors.DefaultSelector):
             self._meter.close()
         super().close()
 
-    def named(self, callback: Callback) -> Callback:
+    def named(self, callback: Callable[[*_Arguments], object]) -> Callable[[*_Arguments], object]:
         """`callback`, which is noted where it takes long."""
-        return _Named(self, callback)
+        return functools.partial(self.run, callback)
 
-    def run(self, callback: Callback, arguments: tuple[Any, ...]) -> object:
+    def run(self, callback: Callable[[*_Arguments], object], *arguments: *_Arguments) -> object:
         """Call it, within a turn."""
         begun_ns = ThreadMeter.now_ns()
         try:
@@ -139,18 +140,6 @@ class TurnRecorder(selectors.DefaultSelector):
                 preemptions=usage.preemptions - before.preemptions,
             )
         )
-
-
-class _Named:
-    """A callback of a loop that is recorded."""
-
-    __slots__ = ("_callback", "_turns")
-
-    def __init__(self, turns: TurnRecorder, callback: Callback) -> None:
-        self._turns, self._callback = turns, callback
-
-    def __call__(self, *arguments: Any) -> object:
-        return self._turns.run(self._callback, arguments)
 
 
 def name_of(callback: Callback) -> str:

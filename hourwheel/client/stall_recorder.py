@@ -18,7 +18,7 @@ import gc
 import selectors
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Self, TypeAlias, TypeVarTuple
+from typing import Any, Final, Self, TypeAlias, TypeVarTuple, cast
 
 from hourwheel.stalls import KEPT_MAX, STALL_MS, Stall, ThreadMeter, Usage
 
@@ -107,7 +107,8 @@ class TurnRecorder(selectors.DefaultSelector):
 
     def named(self, callback: Callable[[*_Arguments], object]) -> Callable[[*_Arguments], object]:
         """`callback`, which is noted where it takes long."""
-        return functools.partial(self.run, callback)
+        noted = functools.partial(self.run, callback)
+        return cast("Callable[[*_Arguments], object]", noted)
 
     def run(self, callback: Callable[[*_Arguments], object], *arguments: *_Arguments) -> object:
         """Call it, within a turn."""

@@ -20,8 +20,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 from hourwheel import errors
-from hourwheel.client.stall_recorder import StallRecorder, TurnRecorder, find_recorder
 from hourwheel.errors import required
+from hourwheel.stalls import StallRecorder, TurnRecorder, find_recorder
 from hourwheel.transport.fork_guard import Home
 
 EXIT_S: Final = 3.0

@@ -311,10 +311,10 @@ class _Stopped(Exception):
 
 
 class _Throttle:
-    """What a job calls between two slices: rest as long as the slice took, then `between`."""
+    """What a job calls between two slices: rest as long as the slice took, and `then`."""
 
-    def __init__(self, stopping: threading.Event, between: Callable[[], None]) -> None:
-        self._stopping, self._between = stopping, between
+    def __init__(self, stopping: threading.Event, then: Callable[[], None]) -> None:
+        self._stopping, self._then = stopping, then
         self._since = time.perf_counter()
 
     def __call__(self) -> None:
@@ -322,5 +322,5 @@ class _Throttle:
         rest = min(worked * (1 - _DUTY) / _DUTY, _REST_S_MAX)
         if self._stopping.wait(rest):
             raise _Stopped
-        self._between()
+        self._then()
         self._since = time.perf_counter()

@@ -236,10 +236,7 @@ def test_runs_that_are_merged_stay_when_all_in_them_is_past_meanwhile(world: Sha
     publish_and_save(world, HOUR_MS, 5)
     old = world.shard.views.wheel.runs.all()
 
-    def is_there() -> None:
-        pass_by(world, 2 * HOUR_MS)
-
-    merge_and_save(world, is_there)
+    merge_and_save(world, lambda: pass_by(world, 2 * HOUR_MS))
     assert len(world.shard.views.wheel.runs.all()) == 2
     world.save()
     world.remove()

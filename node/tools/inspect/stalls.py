@@ -9,7 +9,7 @@ import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -26,10 +26,12 @@ _STDIN: Final = "-"
 _TIMEOUT_S: Final = 10.0
 _LIMIT: Final = 20
 _WIDTH_PLAIN: Final = 1_000
+_FIELDS: Final = {one.name for one in fields(Stall)}
+"""What a later version reports besides is left out."""
 
 
-class _Told(NamedTuple):
-    """A stall, as a node tells it."""
+class _Shown(NamedTuple):
+    """A stall, as a node reports it."""
 
     cause: str
     stall: Stall
@@ -41,7 +43,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         raw = sys.stdin.read() if parsed.source == _STDIN else _fetch(parsed.source)
         found = json.loads(raw)
-        rows, by_cause = [_told(one) for one in found["last"]], dict(found["by_cause"])
+        rows = [
+            _Shown(one["cause"], Stall(**{name: one[name] for name in _FIELDS & one.keys()}))
+            for one in found["last"]
+        ]
+        by_cause = dict(found["by_cause"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error) or repr(error)
         sys.stderr.write(f"{parsed.source}: these are no stalls of a node: {why}\n")
@@ -96,13 +102,7 @@ def _fetch(url: str) -> str:
         return str(answer.read().decode())
 
 
-def _told(row: dict[str, Any]) -> _Told:
-    """Fields that a later version has besides are left out."""
-    known = {one.name for one in fields(Stall)}
-    return _Told(row["cause"], Stall(**{name: row[name] for name in known & row.keys()}))
-
-
-def _causes(by_cause: Mapping[str, int], rows: Sequence[_Told]) -> Table:
+def _causes(by_cause: Mapping[str, int], rows: Sequence[_Shown]) -> Table:
     table = Table(title="stalls since the node started", title_justify="left")
     for name in ("cause", "count", "of the last", "their ms", "longest ms"):
         table.add_column(name, justify="left" if name == "cause" else "right")
@@ -114,7 +114,7 @@ def _causes(by_cause: Mapping[str, int], rows: Sequence[_Told]) -> Table:
     return table
 
 
-def _each(title: str, rows: Sequence[_Told]) -> Table:
+def _each(title: str, rows: Sequence[_Shown]) -> Table:
     table = Table(title=title, title_justify="left")
     names = ("ended", "cause", "ms", "worked", "no core", "collector", "what ran, ms", "beside")
     for name in names:

@@ -21,6 +21,7 @@ from timewheel.flush import HeadsOf, Place, WrittenRun
 from timewheel.hour_readers import HourReaders
 from timewheel.levels import BUCKET_MS, DAY_LEVEL, HOUR_LEVEL
 from timewheel.run import Run
+from timewheel.run_format import run_path
 from timewheel.run_set import RunSet
 from timewheel.run_writer import RunWriter
 
@@ -68,6 +69,12 @@ class MergeJob:
         self.runs = runs
         self._place, self._cursor, self._heads = place, cursor, heads
         self._slice_units = slice_units
+
+    @property
+    def path(self) -> str:
+        """Where the merged run comes to lie."""
+        first, last = self.runs[0].footer.covers_first, self.runs[-1].footer.run_id
+        return run_path(self._place.directory, first, last)
 
     def run(self, pause: Pause) -> WrittenRun:
         """Write the merged run. Its units are the sources' without past buckets."""

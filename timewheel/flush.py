@@ -23,7 +23,9 @@ _CHUNK_UNITS: Final = 16_384
 """Written at once: large enough for numpy, small enough that no copy holds the GIL for long."""
 
 _PIECE_BYTES: Final = 64 << 20
-"""So much of the log is in memory at once, and so much of what is to be written."""
+"""A longer stretch of the log is not in memory as a whole, but so much of what is to be written."""
+_READ_BYTES: Final = 8 << 20
+"""Of such a stretch, at once."""
 
 HeadsOf = Callable[[int, int, int], NDArray[np.uint32]]
 """(level, bucket, before run id) -> slot heads: `RunSet.heads`."""
@@ -90,8 +92,9 @@ class _Span:
         """The blobs that begin at these places of the span, one behind the other; and where."""
         targets = np.where(places >= 0, np.cumsum(lengths) - lengths, -1)
         found = bytearray(int(lengths.sum()))
-        for low in range(0, self._end - self._start, self._piece_bytes):
-            here = np.flatnonzero((places >= low) & (places < low + self._piece_bytes))
+        step = min(_READ_BYTES, self._piece_bytes)
+        for low in range(0, self._end - self._start, step):
+            here = np.flatnonzero((places >= low) & (places < low + step))
             if len(here):
                 starts, sizes = places[here], lengths[here]
                 first, end = int(starts.min()), int((starts + sizes).max())

@@ -20,8 +20,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 from hourwheel import errors
-from hourwheel.client.stall_recorder import StallRecorder, TurnRecorder, find_recorder
 from hourwheel.errors import required
+from hourwheel.stalls import StallRecorder, TurnRecorder, find_recorder
 from hourwheel.transport.fork_guard import Home
 
 EXIT_S: Final = 3.0
@@ -262,7 +262,9 @@ class _RecordedLoop(_Loop):
     ) -> asyncio.Handle:
         return super().call_soon_threadsafe(self._turns.named(callback), *args, context=context)
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(
+        self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments
+    ) -> None:
         super().add_reader(fd, self._turns.named(callback), *args)
 
 

@@ -1,10 +1,12 @@
 """Runs a shard's background jobs on one thread, and wakes callers that wait for them."""
 
 import asyncio
+import concurrent.futures
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, TypeVar
 
 from hourwheel import errors
@@ -19,6 +21,8 @@ _DUTY: Final = 0.5
 """Merges and cascades rest as long as they work: half of one core at most, in slices."""
 _REST_S_MAX: Final = 0.2
 _RETRY_S: Final = 1.0
+_LOOK_S: Final = 1.0
+"""So often the jobs' thread, which waits for the loop, looks whether that still runs."""
 
 
 class Background:
@@ -49,18 +53,27 @@ class Background:
         self._not_before_s = 0.0
         self._is_save_requested = False
         """A checkpoint is requested, whether one is due or not."""
+        self._is_beside_wanted = threading.Event()
+        """A merge is to wait for a checkpoint."""
+        self._beside: asyncio.Future[None] | None = None
+        """The end of the checkpoint that a merge waits for."""
         self._has_no_room = False
         """The last job found the disk full, or could not even begin."""
 
     def start_if_due(self) -> None:
         """Begin the next job, if there is one and none is under way."""
-        if self._task is not None or self._stopping.is_set() or self._failure.found.done():
+        if self._stopping.is_set() or self._failure.found.done():
+            return
+        if self._task is not None and not self.maintenance.can_save_beside:
             return
         if self._loop.time() < self._not_before_s or self._settling is not None:
             return
         with self._planning:
             if not self.maintenance.settle(self._now_ms()):
                 self._settling = self._loop.call_soon(self._settle_on)
+                return
+            if self._task is not None:
+                self._is_beside_wanted.set()
                 return
             job = self._plan(save=self._is_save_requested)
         if job is not None:
@@ -83,13 +96,13 @@ class Background:
         try:
             return self.maintenance.plan(self._now_ms(), force_checkpoint=save)
         except errors.DiskFull:
-            self._has_no_room = True
-            self._not_before_s = self._loop.time() + _RETRY_S
-            self._wake_waiting()
+            self._on_no_room()
             return None
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:
         self._task = None
+        self._is_beside_wanted.clear()
+        self._end_beside()
         error = None if task.cancelled() else task.exception()
         if error is not None:
             known = error if isinstance(error, errors.HourwheelError) else None
@@ -126,7 +139,78 @@ class Background:
     def _work(self, job: Job) -> None:
         """On the jobs' thread."""
         with self._stats.spans.aside(job.name):
-            job.run(_Throttle(self._stopping))
+            job.run(_Throttle(self._stopping, self._save_beside))
+
+    def _save_beside(self) -> None:
+        """On the jobs' thread, where a merge rests: the checkpoint that is wanted, if one is."""
+        if not self._is_beside_wanted.is_set():
+            return
+        job = self._in_loop(self._plan_beside)
+        if job is None:
+            return
+        begun = time.perf_counter()
+        try:
+            with self._stats.spans.aside(job.name):
+                job.run(_go_on)
+        except errors.DiskFull:
+            self._in_loop(partial(self._fail_beside, job))
+        else:
+            _run_all(self._in_loop(partial(self._finish_beside, job, begun)))
+
+    def _in_loop(self, step: Callable[[], T]) -> T:
+        """What `step` gives in the loop; on the jobs' thread, which waits for it."""
+        found: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                found.set_result(step())
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                found.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        while not concurrent.futures.wait([found], _LOOK_S).done:
+            if not self._loop.is_running():
+                raise _Stopped
+        return found.result()
+
+    def _plan_beside(self) -> Job | None:
+        self._is_beside_wanted.clear()
+        if self._stopping.is_set():
+            return None
+        try:
+            with self._planning:
+                job = self.maintenance.plan_beside(self._now_ms())
+        except errors.DiskFull:
+            self._on_no_room()
+            return None
+        if job is not None:
+            self._beside = self._loop.create_future()
+        return job
+
+    def _finish_beside(self, job: Job, begun: float) -> list[Work]:
+        with self._ending:
+            removals = self.maintenance.finish(job, self._now_ms())
+        self._count(job.name, time.perf_counter() - begun)
+        self._has_no_room = False
+        self._end_beside()
+        self._on_end()
+        return removals
+
+    def _fail_beside(self, job: Job) -> None:
+        self.maintenance.fail(job)
+        self._on_no_room()
+        self._end_beside()
+
+    def _end_beside(self) -> None:
+        if self._beside is not None:
+            self._beside.set_result(None)
+            self._beside = None
+            self._wake_waiting()
+
+    def _on_no_room(self) -> None:
+        self._has_no_room = True
+        self._not_before_s = self._loop.time() + _RETRY_S
+        self._wake_waiting()
 
     def _count(self, name: str, seconds: float) -> None:
         stats = self._stats
@@ -151,7 +235,8 @@ class Background:
         if self._stopping.is_set():
             raise errors.ShuttingDown
         try:
-            return await self._loop.run_in_executor(self._thread, work, _Throttle(self._stopping))
+            throttle = _Throttle(self._stopping, _go_on)
+            return await self._loop.run_in_executor(self._thread, work, throttle)
         except _Stopped:
             raise errors.ShuttingDown from None
 
@@ -181,8 +266,13 @@ class Background:
         (A checkpoint saves the log's indexes as of its beginning; merges and cascades read only
         what is committed, and that is never cut.)
         """
-        while self._task is not None and self._job_name == "checkpoint":
-            await asyncio.wait([self._task])
+        while True:
+            if self._task is not None and self._job_name == "checkpoint":
+                await asyncio.wait([self._task])
+            elif self._beside is not None:
+                await asyncio.wait([self._beside])
+            else:
+                return
 
     async def wait_until_near(self) -> None:
         """Wait until publishing no longer outruns flushing.
@@ -212,15 +302,19 @@ def _run_all(works: list[Work]) -> None:
         work()
 
 
+def _go_on() -> None:
+    """Between two slices there is nothing to do."""
+
+
 class _Stopped(Exception):
     """The node closes: leave the merge."""
 
 
 class _Throttle:
-    """What a job calls between two slices: rest as long as the slice took."""
+    """What a job calls between two slices: rest as long as the slice took, and `then`."""
 
-    def __init__(self, stopping: threading.Event) -> None:
-        self._stopping = stopping
+    def __init__(self, stopping: threading.Event, then: Callable[[], None]) -> None:
+        self._stopping, self._then = stopping, then
         self._since = time.perf_counter()
 
     def __call__(self) -> None:
@@ -228,4 +322,5 @@ class _Throttle:
         rest = min(worked * (1 - _DUTY) / _DUTY, _REST_S_MAX)
         if self._stopping.wait(rest):
             raise _Stopped
+        self._then()
         self._since = time.perf_counter()

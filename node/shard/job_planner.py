@@ -1,7 +1,8 @@
 """Background work of one shard: checkpoints, merges, cascades, and what may be deleted after them.
 
-At most one job is under way. A job is built on the thread that applies, `run` elsewhere, and ended
-here by `finish` (or `fail`, where the disk is full: nothing has changed then).
+At most one job is under way; but while a merge rests between two slices, a checkpoint may go first
+(`plan_beside`). A job is built on the thread that applies, `run` elsewhere, and ended here by
+`finish` (or `fail`, where the disk is full: nothing has changed then).
 """
 
 from collections.abc import Callable
@@ -89,14 +90,14 @@ class _Rewrite:
     def __init__(
         self, place: ShardPlace, inner: MergeJob | CascadeJob, manifest: Checkpoint
     ) -> None:
-        self.place, self.inner, self._former = place, inner, manifest
+        self.place, self.inner, self.former = place, inner, manifest
         self.manifest = Checkpoint()
         self.name = "merge" if isinstance(inner, MergeJob) else "cascade"
         self.opened: Run | None = None
 
     def run(self, pause: Pause) -> None:
         written = self.inner.run(pause)
-        self.manifest.CopyFrom(self._former)  # it names ten thousands of queues, maybe
+        self.manifest.CopyFrom(self.former)  # it names ten thousands of queues, maybe
         wheel = self.place.wheel
         if written.footer.unit_count:
             footer = written.footer
@@ -150,6 +151,8 @@ class Maintenance:
         self._retention = retention
         self.manifest = manifest
         self._current: Job | None = None
+        self._beside: Job | None = None
+        """A checkpoint, while a merge waits for it."""
         self._garbage: set[Run] = set()
         self._known_delay_logs = {one.delay_log_id for one in manifest.delay_logs}
         self.next_run_id = max(1, manifest.next_run_id)
@@ -178,6 +181,8 @@ class Maintenance:
         directory = self._place.under("wheel")
         named = {run.path for run in [*self._views.wheel.runs.all(), *self._garbage]}
         named |= {delay_log_path(directory, one.delay_log_id) for one in self.manifest.delay_logs}
+        if self._merging is not None:
+            named.add(self._merging.path)
         paths = [f"{directory}/{name}" for name in self._place.disk.list(directory)]
         return [
             partial(self._place.disk.remove, path)
@@ -252,6 +257,35 @@ class Maintenance:
             self._current = self._plan_rewrite() or self._plan_keys(now_ms)
         return self._current
 
+    @property
+    def can_save_beside(self) -> bool:
+        """A checkpoint is due, and what is under way is a merge, which can wait for it."""
+        is_free = self._beside is None and self._merging is not None
+        return is_free and self._views.is_whole and self.is_due
+
+    def plan_beside(self, now_ms: int) -> Job | None:
+        """A checkpoint to be run now while the merge that is under way waits, or None.
+
+        So what a restart replays stays short, and producers wait for no merge. It touches neither
+        the runs that are merged nor what is written of the new one, and goes in front of it: the
+        merge then changes the manifest of this checkpoint. Not beside a cascade, whose run has a
+        lower number than those of the checkpoint would have and comes behind them: slot chains
+        would miss it. Nor beside a merge of keys, which names all key runs when it ends.
+
+        Raises:
+            DiskFull: there is no room to begin one; nothing has changed.
+        """
+        if self.can_save_beside:
+            self._beside = self._plan_checkpoint(now_ms)
+            return self._beside
+        return None
+
+    @property
+    def _merging(self) -> MergeJob | None:
+        """The merge of the wheel's runs that is under way, or None."""
+        job = self._current
+        return job.inner if isinstance(job, _Rewrite) and isinstance(job.inner, MergeJob) else None
+
     def _plan_keys(self, now_ms: int) -> Job | None:
         """Key runs change with a manifest; for what time makes of them they are looked at again."""
         if self._idle_keys is self.manifest and now_ms < self._key_jobs.next_look_ms:
@@ -262,7 +296,9 @@ class Maintenance:
 
     def _plan_checkpoint(self, now_ms: int) -> Job:
         views, manifest = self._views, self.manifest
-        past = [run for run in views.wheel.runs.all() if self._is_past(run)]
+        merging = self._merging
+        read = set() if merging is None else {*merging.runs}
+        past = [one for one in views.wheel.runs.all() if one not in read and self._is_past(one)]
         end_day = max(
             manifest.hour_level_end_day, hour_level_end(now_ms, views.wheel.config.hour_level_days)
         )
@@ -402,10 +438,12 @@ class Maintenance:
             Removals of files that nobody needs any more and a look at what is left, for the jobs'
             thread, before its next job.
         """
-        self._current = None
+        self._end(job)
         works: list[Work] = []
         if isinstance(job, _Checkpoint):
             self.manifest = job.inner.manifest
+            if isinstance(self._current, _Rewrite):
+                self._current.former = self.manifest
             self._views.wheel.install_flush(job.inner.opened)
             self._garbage.update(job.past)
             self.checkpoint_ms = now_ms
@@ -423,6 +461,13 @@ class Maintenance:
             self._key_jobs.finish(job, now_ms)
         return [*works, *self._sweep(now_ms), self.measure_disk]
 
+    def _end(self, job: Job) -> None:
+        """It is not under way any more."""
+        if job is self._beside:
+            self._beside = None
+        else:
+            self._current = None
+
     def _install(self, job: _Rewrite) -> None:
         runs = self._views.wheel.runs
         if isinstance(job.inner, MergeJob):
@@ -436,7 +481,7 @@ class Maintenance:
 
     def fail(self, job: Job) -> None:
         """`job` found no room; the next plan tries again."""
-        self._current = None
+        self._end(job)
         if isinstance(job, _Checkpoint):
             self._views.wheel.abandon_flush()
             for run in job.past:

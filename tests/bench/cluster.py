@@ -2,23 +2,34 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.blocking import Producer
+from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.producer import AsyncProducer
+from hourwheel.outcomes import CancelOutcome
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.bench import load, machine, subject
 from tests.bench.delivery_gaps import Stream
 from tests.bench.results import Report, at_least, at_most
 from tests.bench.sizes import Size
 
-PUBLISH_TARGET = at_least(100_000)
+PUBLISH_TARGET = at_least(150_000)
+ONE_CALL_TARGET = at_least(110_000)
+CANCEL_TARGET = at_least(90_000)
 IDLE_TARGET = at_most(3)
-PAUSE_TARGET = at_most(200)
+PAUSE_TARGET = at_most(100)
 NODES: Final = 3
+_TOGETHER: Final = 500
+"""Messages of one call, where one call is under way."""
+_CALLERS: Final = 5
+"""Threads of the blocking client, where several are."""
 _SETTLE_S: Final = 3.0
 
 
@@ -32,7 +43,9 @@ async def run(size: Size, folder: Path) -> Report:
             "durable on two of three before it is acknowledged",
             (
                 f"publishing: {rounds} x {count:,} messages of {load.BODY_BYTES} bytes over 24 "
-                f"hours, batches of {load.BATCH:,}, {load.CALLERS} tasks, one producer, idempotent"
+                f"hours, one producer, idempotent; asyncio: batches of {load.BATCH:,}, "
+                f"{load.CALLERS} tasks; blocking: the same in {_CALLERS} threads, or "
+                f"{_TOGETHER} and one call after the other; cancel: {_TOGETHER} ids in no order"
             ),
             "idle: user and system time of each node's two processes, in % of one core",
             (
@@ -46,6 +59,7 @@ async def run(size: Size, folder: Path) -> Report:
         await asyncio.sleep(size.pick(0.1, _SETTLE_S, _SETTLE_S))
         await _idle(cluster, report, idle_s)
         await _publish(cluster, report, count, rounds)
+        await asyncio.to_thread(_call_blocking, cluster.servers, report, count, rounds)
         await _transfer(cluster, report, transfers)
     return report
 
@@ -72,7 +86,43 @@ async def _publish(cluster: LocalCluster, report: Report, count: int, rounds: in
                 begun = time.perf_counter()
                 await load.publish_columns(producer, work)
                 speeds.append(count / (time.perf_counter() - begun))
-    report.add_median("publishing, replicated", speeds, "msg/s", PUBLISH_TARGET)
+    report.add_median("publishing, asyncio", speeds, "msg/s", PUBLISH_TARGET)
+
+
+def _call_blocking(servers: str, report: Report, count: int, rounds: int) -> None:
+    """By the blocking client."""
+    bodies = load.make_bodies()
+    speeds: dict[str, list[float]] = {"several": [], "one": [], "cancel": []}
+    with (
+        Producer(servers) as producer,
+        ThreadPoolExecutor(_CALLERS) as threads,
+        subject.frozen_garbage(),
+    ):
+        publish = partial(producer.publish_batch, load.TOPIC)
+        for number in range(rounds):
+            delays = load.spread_delays(count, seed=number)
+            work = load.cut_columns(delays, bodies)
+            begun = time.perf_counter()
+            list(threads.map(publish, work))
+            speeds["several"].append(count / (time.perf_counter() - begun))
+            work = load.cut_columns(delays, bodies, batch=_TOGETHER)
+            begun = time.perf_counter()
+            published = list(map(publish, work))
+            speeds["one"].append(count / (time.perf_counter() - begun))
+            ids = np.concatenate([each.array for each in published])
+            np.random.default_rng(load.SEED).shuffle(ids)
+            calls = [PublishedIds(ids[at : at + _TOGETHER]) for at in range(0, count, _TOGETHER)]
+            begun = time.perf_counter()
+            outcomes = [one for call in calls for one in producer.cancel_many(call)]
+            speeds["cancel"].append(count / (time.perf_counter() - begun))
+            if outcomes.count(CancelOutcome.CANCELLED) != count:
+                raise RuntimeError("not all were cancelled")
+    name = f"publishing, blocking, {_CALLERS} threads"
+    report.add_median(name, speeds["several"], "msg/s", PUBLISH_TARGET)
+    name = f"publishing, blocking, one call of {_TOGETHER}"
+    report.add_median(name, speeds["one"], "msg/s", ONE_CALL_TARGET)
+    name = f"cancel, blocking, one call of {_TOGETHER}"
+    report.add_median(name, speeds["cancel"], "ids/s", CANCEL_TARGET)
 
 
 async def _transfer(cluster: LocalCluster, report: Report, transfers: int) -> None:

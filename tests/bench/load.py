@@ -41,12 +41,16 @@ def spread_delays(
 
 
 def cut_columns(
-    times_ms: NDArray[np.int64], bodies: Sequence[bytes], *, are_instants: bool = False
+    times_ms: NDArray[np.int64],
+    bodies: Sequence[bytes],
+    *,
+    are_instants: bool = False,
+    batch: int = BATCH,
 ) -> list[Columns]:
-    """Columns of `BATCH` messages each; the bodies are used again and again."""
+    """Columns of `batch` messages each; the bodies are used again and again."""
     made = []
-    for at in range(0, len(times_ms), BATCH):
-        part = times_ms[at : at + BATCH]
+    for at in range(0, len(times_ms), batch):
+        part = times_ms[at : at + batch]
         chosen = bodies[: len(part)]
         if are_instants:
             made.append(Columns(bodies=chosen, due_ms=part))

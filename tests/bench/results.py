@@ -119,10 +119,12 @@ def add_lateness(
     late_ms: NDArray[np.float64],
     p50_target: Target | None = None,
     p99_target: Target | None = None,
+    p999_target: Target | None = None,
 ) -> None:
-    """Add the distribution of float64[n] latenesses: p50, p99, the largest and the smallest."""
-    p50, p99 = np.percentile(late_ms, (50, 99)).tolist()
+    """Add the distribution of float64[n] latenesses: percentiles, the largest, the smallest."""
+    p50, p99, p999 = np.percentile(late_ms, (50, 99, 99.9)).tolist()
     report.add(f"{name}: p50", p50, "ms", p50_target, f"{len(late_ms):,} messages")
     report.add(f"{name}: p99", p99, "ms", p99_target)
+    report.add(f"{name}: p99.9", p999, "ms", p999_target)
     report.add(f"{name}: max", float(late_ms.max()), "ms")
     report.add(f"{name}: min (never early)", float(late_ms.min()), "ms", at_least(0))

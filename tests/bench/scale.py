@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.transport.channel import StreamBroken
@@ -99,7 +100,25 @@ async def run(size: Size, folder: Path) -> Report:
         await _restarts(node, report, empty, size)
         late = await _late_soon(node, size.pick(0.3, 3.0, 10.0))
         add_lateness(report, "just after kill -9", late, p99_target=LATE_P99_TARGET_MS)
+        await _list(node, report, size)
     return report
+
+
+async def _list(node: Subject, report: Report, size: Size) -> None:
+    """How long an operator waits for the first of what is scheduled, and for how many there are."""
+    spent = list[float]()
+    async with AsyncAdmin(node.channel) as admin:
+        for _ in range(size.pick(1, _COST_ROUNDS, _COST_ROUNDS)):
+            begun = time.perf_counter()
+            async with contextlib.aclosing(admin.list_pending(load.TOPIC)) as listed:
+                await anext(listed)
+            spent.append((time.perf_counter() - begun) * 1e3)
+        begun = time.perf_counter()
+        found = await admin.count_pending(load.TOPIC)
+        took = time.perf_counter() - begun
+    report.add_median("list_pending: the first page", spent, "ms")
+    note = f"{found.matched_count:,} messages"
+    report.add("count_pending: all of the topic", took, "s", note=note)
 
 
 async def _late_soon(node: Subject, seconds: float) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from tests.bench.echo_server import SERVICE
 from tests.bench.results import Report, at_least
 from tests.bench.sizes import Size
 
-TARGET = at_least(80)
+TARGET = at_least(85)
 _CALLERS: Final = 64
 _ROOT: Final = Path(__file__).resolve().parents[2]
 METHOD: Final = f"/{SERVICE}/Publish"

@@ -1,9 +1,9 @@
 """One life of a shard, in which the power fails at each durability operation, before and after it.
 
 What the life goes through is everything that writes: group commits over several segments, dispatch,
-cancels, retries, dead letters, checkpoints, merges, a cascade, clean stops, the index of keys built
-again. After each failure the shard opens again, nothing acknowledged is gone, and its views are
-those of the log.
+cancels, retries, dead letters, checkpoints, merges, a checkpoint that a merge waits for, a cascade,
+clean stops, the index of keys built again. After each failure the shard opens again, nothing
+acknowledged is gone, and its views are those of the log.
 """
 
 import os
@@ -79,6 +79,7 @@ def live(world: ShardWorld) -> None:
     world.save()
     while world.work():
         pass
+    save_while_merging(world)
     world.advance(DAY_MS - 6_100)
     world.maintenance.distrust(errors.CorruptFile("x", file=world.place.under("keys/x")))
     world.shard.log.close()
@@ -87,6 +88,21 @@ def live(world: ShardWorld) -> None:
         pass
     assert world.shard.views.keys.is_complete
     world.restart()
+
+
+def save_while_merging(world: ShardWorld) -> None:
+    """A merge waits for a checkpoint, which is due because of what came meanwhile."""
+    for _ in range(2):
+        world.publish([world.now_ms + HOUR_MS, world.now_ms + 3 * DAY_MS])
+        world.commit()
+        world.save()
+    world.begin_job()
+    world.publish([world.now_ms + 1_000 * n for n in range(1, 24)])
+    world.commit()
+    world.advance(5_000)
+    world.end_job()
+    while world.work():
+        pass
 
 
 def begin(seed: int) -> ShardWorld:
@@ -98,6 +114,7 @@ def test_life_when_nothing_fails_goes_through_everything() -> None:
     live(world)
     world.check_rebuild()
     assert world.jobs == {"checkpoint", "merge", "cascade", "keys"}
+    assert world.saves_beside == 1
     assert len(world.shard.log.segments()) > 1
     assert world.disk.durability_op_count > 100
 

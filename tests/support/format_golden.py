@@ -44,7 +44,7 @@ from tests.support.golden import FOLDER
 from tests.support.runs import DIRECTORY, IDENTITY, keyed, run_bytes, write_run
 from tests.support.wheel_world import MemoryLog
 from timewheel.bodies import Bodies
-from timewheel.delay_log import DelayLogWriter
+from timewheel.delay_log import DelayLogWriter, places_in_log
 from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS, SLOTS
 from timewheel.run_format import delay_log_path
 
@@ -354,7 +354,8 @@ def delay_log() -> bytes:
     units["position"] = [1_008, 1_000, 1_023]
     units["body_len"], units["meta_len"] = [6, 4, 5], [0, 4, 0]
     writer = DelayLogWriter(disk, DIRECTORY, IDENTITY, 9)
-    writer.append_from_log(units, span, 1_000, Bodies(disk, DIRECTORY, log))
+    places = places_in_log(units, 1_000, 1_000 + len(span))
+    writer.append_from_log(units, span, places, Bodies(disk, DIRECTORY, log))
     writer.finish()
     file = disk.open(delay_log_path(DIRECTORY, 9))
     return file.pread(file.size(), 0)

@@ -83,6 +83,8 @@ class ShardWorld(ShardProposals):
         self.refused = 0
         """Writes that found no room, and"""
         self.failed_jobs = 0
+        self.saves_beside = 0
+        """Checkpoints that a merge waited for."""
         """jobs that did, and"""
         self.stalls = 0
         """how often there was not even room to apply, so that the process died."""
@@ -398,7 +400,7 @@ class ShardWorld(ShardProposals):
         if job is None:
             return
         try:
-            job.run(lambda: None)
+            job.run(self._save_beside)
         except errors.DiskFull:
             self.failed_jobs += 1
             self.maintenance.fail(job)
@@ -406,6 +408,27 @@ class ShardWorld(ShardProposals):
         self.checkpoints += job.name == "checkpoint"
         self.jobs.add(job.name)
         self.removals += self.maintenance.finish(job, self.now_ms)
+
+    def _save_beside(self) -> None:
+        """While a merge rests: the checkpoint that is due by now, if one is."""
+        while self.maintenance.can_save_beside and not self.maintenance.settle(self.now_ms):
+            pass
+        try:
+            job = self.maintenance.plan_beside(self.now_ms)
+        except errors.DiskFull:
+            return
+        if job is None:
+            return
+        try:
+            job.run(lambda: None)
+        except errors.DiskFull:
+            self.failed_jobs += 1
+            self.maintenance.fail(job)
+            return
+        self.checkpoints += 1
+        self.saves_beside += 1
+        for remove in self.maintenance.finish(job, self.now_ms):
+            remove()
 
     def remove(self) -> None:
         """Remove the files that jobs left behind; done before the next job at the latest."""

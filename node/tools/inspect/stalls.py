@@ -8,12 +8,15 @@ import json
 import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import fields
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+
+from hourwheel.stalls import Stall
 
 EXIT_OK: Final = 0
 EXIT_UNREAD: Final = 1
@@ -23,6 +26,15 @@ _STDIN: Final = "-"
 _TIMEOUT_S: Final = 10.0
 _LIMIT: Final = 20
 _WIDTH_PLAIN: Final = 1_000
+_FIELDS: Final = {one.name for one in fields(Stall)}
+"""What a later version reports besides is left out."""
+
+
+class _Shown(NamedTuple):
+    """A stall, as a node reports it."""
+
+    cause: str
+    stall: Stall
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,8 +43,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         raw = sys.stdin.read() if parsed.source == _STDIN else _fetch(parsed.source)
         found = json.loads(raw)
-        rows, by_cause = list(found["last"]), dict(found["by_cause"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        rows = [
+            _Shown(one["cause"], Stall(**{name: one[name] for name in _FIELDS & one.keys()}))
+            for one in found["last"]
+        ]
+        by_cause = dict(found["by_cause"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = str(error) or repr(error)
         sys.stderr.write(f"{parsed.source}: these are no stalls of a node: {why}\n")
         return EXIT_UNREAD
@@ -42,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_PLAIN)
     console.print(_causes(by_cause, rows))
     if parsed.longest:
-        rows.sort(key=lambda one: -float(one["wall_ms"]))
+        rows.sort(key=lambda one: -one.stall.wall_ms)
     title = "the longest of the last" if parsed.longest else "the last"
     console.print(_each(title, rows[: parsed.limit]))
     sys.stdout.flush()
@@ -86,31 +102,31 @@ def _fetch(url: str) -> str:
         return str(answer.read().decode())
 
 
-def _causes(by_cause: Mapping[str, int], rows: Sequence[Mapping[str, Any]]) -> Table:
+def _causes(by_cause: Mapping[str, int], rows: Sequence[_Shown]) -> Table:
     table = Table(title="stalls since the node started", title_justify="left")
     for name in ("cause", "count", "of the last", "their ms", "longest ms"):
         table.add_column(name, justify="left" if name == "cause" else "right")
     for cause, count in sorted(by_cause.items(), key=lambda one: -one[1]):
         if count:
-            own = [float(row["wall_ms"]) for row in rows if row["cause"] == cause]
+            own = [row.stall.wall_ms for row in rows if row.cause == cause]
             longest = f"{max(own):.1f}" if own else ""
             table.add_row(cause, f"{count:,}", str(len(own)), f"{sum(own):.1f}", longest)
     return table
 
 
-def _each(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _each(title: str, rows: Sequence[_Shown]) -> Table:
     table = Table(title=title, title_justify="left")
     names = ("ended", "cause", "ms", "worked", "no core", "collector", "what ran, ms", "beside")
     for name in names:
         left = name in {"ended", "cause", "what ran, ms", "beside"}
         table.add_column(name, justify="left" if left else "right")
-    for row in rows:
-        ran = ", ".join(f"{name} {ms:.1f}" for name, ms in row["ran_ms"].items())
+    for cause, stall in rows:
+        spent = stall.wall_ms, stall.cpu_ms, stall.unscheduled_ms, stall.gc_ms
         table.add_row(
-            f"{np.datetime64(int(row['at_ms']), 'ms')}Z",
-            row["cause"],
-            *(f"{row[key]:.1f}" for key in ("wall_ms", "cpu_ms", "unscheduled_ms", "gc_ms")),
-            ran,
-            ", ".join(row["beside"]),
+            f"{np.datetime64(stall.at_ms, 'ms')}Z",
+            cause,
+            *(f"{ms:.1f}" for ms in spent),
+            ", ".join(f"{name} {ms:.1f}" for name, ms in stall.ran_ms.items()),
+            ", ".join(stall.beside),
         )
     return table

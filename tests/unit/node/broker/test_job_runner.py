@@ -45,6 +45,20 @@ class FakeMaintenance:
         self.unsettled = 0
         self.unsaved_bytes = 0
         self.is_far_behind = False
+        self.beside: FakeJob | None = None
+        """The checkpoint that is due while a merge is under way."""
+
+    @property
+    def can_save_beside(self) -> bool:
+        return self.beside is not None
+
+    def plan_beside(self, now_ms: int) -> FakeJob | None:
+        assert now_ms == NOW_MS
+        if self.no_room:
+            self.said.append("no room")
+            raise errors.DiskFull
+        job, self.beside = self.beside, None
+        return job
 
     def settle(self, _now_ms: float) -> bool:
         self.unsettled -= self.unsettled > 0
@@ -115,6 +129,106 @@ async def test_one_job_runs_at_a_time_and_the_next_begins_when_it_ends() -> None
     stats = world.stats
     assert (stats.checkpoints, stats.flushes, stats.cascades, stats.merges) == (1, 1, 1, 0)
     assert stats.checkpoint_ms == NOW_MS
+
+
+async def test_checkpoint_goes_first_while_a_merge_rests() -> None:
+    merge, saving = FakeJob("merge"), FakeJob("checkpoint")
+    merge.is_slice_by_slice = True
+    world = World(merge)
+    world.background.start_if_due()
+    await until(merge.begun.is_set)
+    world.maintenance.beside, world.maintenance.unsettled = saving, 5
+    world.background.start_if_due()
+    await until(saving.begun.is_set)
+    assert not world.maintenance.unsettled, "it was prepared in several turns"
+    waiting = asyncio.create_task(world.background.wait_for_checkpoint())
+    await let_others_run()
+    assert not waiting.done()
+    world.background.start_if_due()
+    saving.go_on.set()
+    await within(waiting)
+    await until(lambda: world.maintenance.said == ["finish checkpoint", "remove"])
+    assert (world.ends, world.stats.checkpoints, world.stats.merges) == (1, 1, 0)
+    merge.is_slice_by_slice = False
+    merge.go_on.set()
+    await until(lambda: world.stats.merges == 1)
+    await world.close()
+    assert not world.failure.found.done()
+
+
+async def test_producers_wait_for_the_checkpoint_and_for_no_merge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    merge, saving = FakeJob("merge"), FakeJob("checkpoint")
+    merge.is_slice_by_slice = True
+    saving.go_on.set()
+    world = World(merge)
+    world.background.start_if_due()
+    await until(merge.begun.is_set)
+    finish = world.maintenance.finish
+
+    def catch_up(job: FakeJob, now_ms: int) -> list[Work]:
+        world.maintenance.is_far_behind = False
+        return finish(job, now_ms)
+
+    monkeypatch.setattr(world.maintenance, "finish", catch_up)
+    world.maintenance.beside, world.maintenance.is_far_behind = saving, True
+    await within(world.background.wait_until_near())
+    assert (world.stats.checkpoints, world.stats.merges) == (1, 0)
+    merge.is_slice_by_slice = False
+    merge.go_on.set()
+    await world.close()
+
+
+@pytest.mark.parametrize("at", ["plan", "run"])
+async def test_merge_goes_on_when_the_checkpoint_beside_it_finds_no_room(at: str) -> None:
+    merge, saving = FakeJob("merge"), FakeJob("checkpoint", errors.DiskFull("none"))
+    merge.is_slice_by_slice = True
+    saving.go_on.set()
+    world = World(merge)
+    world.background.start_if_due()
+    await until(merge.begun.is_set)
+    world.maintenance.beside, world.maintenance.no_room = saving, at == "plan"
+    world.background.start_if_due()
+    said = "no room" if at == "plan" else "fail checkpoint"
+    await until(lambda: world.maintenance.said == [said])
+    await within(world.background.wait_for_checkpoint())
+    merge.is_slice_by_slice = False
+    merge.go_on.set()
+    await until(lambda: world.stats.merges == 1)
+    assert world.stats.checkpoints == 0
+    await world.close()
+    assert not world.failure.found.done()
+
+
+async def test_close_waits_for_the_checkpoint_and_drops_the_merge() -> None:
+    merge, saving = FakeJob("merge"), FakeJob("checkpoint")
+    merge.is_slice_by_slice = True
+    world = World(merge)
+    world.background.start_if_due()
+    await until(merge.begun.is_set)
+    world.maintenance.beside = saving
+    world.background.start_if_due()
+    await until(saving.begun.is_set)
+    closing = asyncio.create_task(world.background.close(save=False))
+    await let_others_run()
+    assert not closing.done()
+    saving.go_on.set()
+    await within(closing)
+    assert world.maintenance.said == ["finish checkpoint", "remove", "fail merge"]
+
+
+async def test_node_ends_when_the_checkpoint_beside_a_merge_fails() -> None:
+    merge, saving = FakeJob("merge"), FakeJob("checkpoint", ZeroDivisionError("a bug"))
+    merge.is_slice_by_slice = True
+    saving.go_on.set()
+    world = World(merge)
+    world.background.start_if_due()
+    await until(merge.begun.is_set)
+    world.maintenance.beside = saving
+    world.background.start_if_due()
+    assert type(await within(world.failure.found)) is errors.Internal
+    await world.close()
 
 
 async def test_a_plan_is_prepared_in_as_many_turns_as_it_takes() -> None:

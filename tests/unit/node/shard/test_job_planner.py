@@ -1,6 +1,6 @@
 """Background jobs of a shard: which comes next, and what may be removed when."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from unittest import mock
 
@@ -168,6 +168,129 @@ def test_nothing_changes_when_there_is_no_room_to_begin(world: ShardWorld) -> No
     world.save()
     assert runs[0] not in wheel.runs.all(), "it was past already"
     world.restart()
+
+
+# --- a checkpoint beside a merge
+
+
+def merge_and_save(world: ShardWorld, then: Callable[[], object] = lambda: None) -> None:
+    """Run the merge that is planned; `then` happens in its first pause, and a checkpoint."""
+    job = world.maintenance.plan(world.now_ms)
+    assert job is not None
+    assert job.name == "merge"
+    assert not world.maintenance.can_save_beside
+    assert world.maintenance.plan_beside(world.now_ms) is None, "nothing is due"
+    pauses = []
+
+    def pause() -> None:
+        pauses.append(1)
+        if len(pauses) > 1:
+            return
+        world.publish([world.now_ms + 3 * HOUR_MS + n for n in range(20)])
+        world.commit()
+        then()
+        assert world.maintenance.can_save_beside
+        beside = world.maintenance.plan_beside(world.now_ms)
+        assert beside is not None
+        assert world.maintenance.plan_beside(world.now_ms) is None, "one at a time"
+        assert world.maintenance.plan(world.now_ms, force_checkpoint=True) is None
+        beside.run(lambda: None)
+        for remove in world.maintenance.finish(beside, world.now_ms):
+            remove()
+        assert not world.maintenance.is_idle, "the merge goes on"
+        assert world.maintenance.unsaved_bytes == 0
+
+    job.run(pause)
+    for remove in world.maintenance.finish(job, world.now_ms):
+        remove()
+    assert pauses
+    assert world.maintenance.is_idle
+
+
+def runs_of(world: ShardWorld) -> list[tuple[int, int, int]]:
+    runs = world.maintenance.manifest.runs
+    return sorted((one.covers_first, one.run_id, one.unit_count) for one in runs)
+
+
+def test_checkpoint_goes_first_while_a_merge_rests(world: ShardWorld) -> None:
+    publish_and_save(world, HOUR_MS, 3)
+    publish_and_save(world, HOUR_MS, 5)
+    (first, second) = world.shard.views.wheel.runs.all()
+    merge_and_save(world)
+    merged = first.footer.run_id, second.footer.run_id, 8
+    newest = second.footer.run_id + 2
+    assert runs_of(world) == [merged, (newest, newest, 20)]
+    assert [one.footer.unit_count for one in world.shard.views.wheel.runs.all()] == [8, 20]
+    assert not world.disk.exists(first.path)
+    assert not world.disk.exists(second.path)
+    world.shard.check()
+    world.kill()
+    assert world.opened.replayed_batches == 0, "all is in the checkpoint"
+    world.check_rebuild()
+    world.advance(4 * HOUR_MS)
+    assert world.shard.views.counters.pending == 0
+
+
+def test_runs_that_are_merged_stay_when_all_in_them_is_past_meanwhile(world: ShardWorld) -> None:
+    publish_and_save(world, HOUR_MS, 3)
+    publish_and_save(world, HOUR_MS, 5)
+    old = world.shard.views.wheel.runs.all()
+
+    merge_and_save(world, lambda: pass_by(world, 2 * HOUR_MS))
+    assert len(world.shard.views.wheel.runs.all()) == 2
+    world.save()
+    world.remove()
+    assert [one.unit_count for one in world.maintenance.manifest.runs] == [20]
+    assert not any(world.disk.exists(run.path) for run in old)
+    world.restart()
+    world.check_promises()
+
+
+def test_merge_goes_on_when_the_checkpoint_beside_it_finds_no_room(world: ShardWorld) -> None:
+    publish_and_save(world, HOUR_MS, 3)
+    publish_and_save(world, HOUR_MS, 5)
+    job = world.maintenance.plan(world.now_ms)
+    assert job is not None
+    failed = []
+
+    def pause() -> None:
+        if failed:
+            return
+        world.publish([world.now_ms + HOUR_MS] * 20)
+        world.commit()
+        files = wheel_files(world)
+        beside = world.maintenance.plan_beside(world.now_ms)
+        assert beside is not None
+        capacity, world.disk.capacity_bytes = world.disk.capacity_bytes, world.disk.used_bytes("")
+        with pytest.raises(errors.DiskFull):
+            beside.run(lambda: None)
+        world.maintenance.fail(beside)
+        world.disk.capacity_bytes = capacity
+        failed.append(beside)
+        assert wheel_files(world) == files, "also what the merge has written so far"
+
+    job.run(pause)
+    world.removals += world.maintenance.finish(job, world.now_ms)
+    assert failed
+    assert [one.unit_count for one in world.maintenance.manifest.runs] == [8]
+    assert world.maintenance.unsaved_bytes
+    world.save()
+    world.restart()
+    assert world.shard.views.counters.pending == 28
+
+
+def test_no_checkpoint_goes_beside_a_cascade(world: ShardWorld) -> None:
+    publish_and_save(world, 4 * DAY_MS)
+    world.now_ms += 3 * DAY_MS
+    world.save()
+    job = world.maintenance.plan(world.now_ms)
+    assert job is not None
+    assert job.name == "cascade"
+    world.publish([world.now_ms + HOUR_MS] * 20)
+    world.commit()
+    assert world.maintenance.is_due
+    assert not world.maintenance.can_save_beside
+    assert world.maintenance.plan_beside(world.now_ms) is None
 
 
 # --- runs

@@ -504,9 +504,7 @@ class _Session:
         if self._is_ended:
             held.end()
             return
-        self._answers.append(
-            _Answer(raw, held, self.loop.time(), reads=call.reads, stream=call)
-        )
+        self._answers.append(_Answer(raw, held, self.loop.time(), reads=call.reads, stream=call))
         self._unwritten_bytes += len(raw)
         self._change(1, 0)
         self._to_do.set()

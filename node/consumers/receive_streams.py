@@ -81,7 +81,8 @@ class OpenStream:
                 self._repeats.appendleft(repeated._replace(first=end - left, count=left))
         was_sent = repeated is not None and repeated.was_sent
         held = self.stream.put(Piece(lease.lease_id, first, count, was_sent), count)
-        if self.stream.stream_id:
+        lease.poll = None  # of one that comes in parts the next master would not know which
+        if self.stream.stream_id and count == lease.count:
             lease.poll = PollMark(
                 self._key.interest.topic_id,
                 *(self.stream.stream_id, self.stream.sent_count, delivery.receive_ms),

@@ -186,6 +186,8 @@ def test_no_more_comes_again_than_there_are_credits(at: SteppedEngine) -> None:
         assert at.call(at.resolve(one, "billing", is_ack=True)) == [ReceiptOutcome.OK]
     end_leases(at)
     assert len(again.told) == 9
+
+
 def test_parts_come_again_when_the_session_breaks_once_more(at: SteppedEngine) -> None:
     client = Client(at)
     publish(at, *[0] * 5)

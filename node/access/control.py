@@ -100,7 +100,7 @@ class AccessControl:
     def find_refusal(
         self, rule: Rule, resources: tuple[Resource, ...]
     ) -> errors.HourwheelError | None:
-        """Why the caller may not do by `rule` what it asks on these, as `check` raises it; or None."""
+        """Why the caller may not do by `rule` what it asks on these, as `check`; or None."""
         policy = self.policy
         if not policy.is_on:
             return None

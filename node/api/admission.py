@@ -34,7 +34,7 @@ class Admission:
         limits: LimitsSection,
         stats: ApiStats,
         answers: AnswerBudget | None = None,
-        wall_ms: Callable[[], float] = SystemClock().wall_ms,
+        wall_ms: Callable[[], float] | None = None,
     ) -> None:
         """Open, with nothing in flight.
 
@@ -42,9 +42,9 @@ class Admission:
             limits: how much there may be.
             stats: see above.
             answers: the room for them; by default one of its own.
-            wall_ms: the clock that logins end by.
+            wall_ms: the clock that logins end by; by default the system's.
         """
-        self._limits, self._wall_ms = limits, wall_ms
+        self._limits, self._wall_ms = limits, wall_ms or SystemClock().wall_ms
         self.stats = stats
         self.unread = UnreadAnswers(answers or AnswerBudget(limits.answer_bytes))
         self.is_draining = False

@@ -408,12 +408,14 @@ class _Session:
     async def _run(
         self, call_id: int, field: str, attempt: Attempt, request: Any, call: _Call | StreamCall
     ) -> None:
-        raw = b""
+        raw, reads = b"", tuple[Resource, ...]()
         try:
             if field == _WAITING and self._unwritten_bytes >= UNWRITTEN_BYTES:
                 await self._wait_for_writer()
             answer = await attempt(request, call.size_bytes, call)
             raw = _encode(call_id, field, answer)
+            if isinstance(answer, ReceiveResponse) and answer.receipt:
+                reads = _RECEIVE_RULE.resources(request)
         except asyncio.CancelledError:
             if not (isinstance(call, StreamCall) and call.is_ending):
                 raise
@@ -424,7 +426,6 @@ class _Session:
             if not call.is_waiting:
                 self._change(-1, -call.size_bytes)
             if raw and not self._is_ended:  # it may have ended while this was awaited
-                reads = _RECEIVE_RULE.resources(request) if field == _WAITING else ()
                 self._answers.append(_Answer(raw, call, self.loop.time(), call_id, reads))
                 self._unwritten_bytes += len(raw)
                 self._change(1, 0)
@@ -503,9 +504,7 @@ class _Session:
         if self._is_ended:
             held.end()
             return
-        self._answers.append(
-            _Answer(raw, held, self.loop.time(), reads=call.reads, stream=call)
-        )
+        self._answers.append(_Answer(raw, held, self.loop.time(), reads=call.reads, stream=call))
         self._unwritten_bytes += len(raw)
         self._change(1, 0)
         self._to_do.set()

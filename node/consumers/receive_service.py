@@ -162,7 +162,7 @@ class ReceiveService:
             if lease is None:
                 continue
             end_ms = min(lease.until_ms, until_ms)
-            high = lease.count if piece.count is None else piece.first + piece.count
+            high = lease.count if piece.size is None else piece.first + piece.size
             for first, end in lease.ranges(piece.first, high):
                 leases.change(lease, first, end, end_ms, is_unseen=not piece.was_sent)
         if pieces:

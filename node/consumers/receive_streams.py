@@ -75,13 +75,14 @@ class OpenStream:
         lease, first, count = delivery.lease, delivery.first_ordinal, len(delivery.units)
         repeated, self._repeated = self._repeated, None
         if repeated is not None:
-            end = lease.count if repeated.count is None else repeated.first + repeated.count
+            end = lease.count if repeated.size is None else repeated.first + repeated.size
             left = end - first - count
             if left > 0:  # more than there are credits
-                self._repeats.appendleft(repeated._replace(first=end - left, count=left))
+                self._repeats.appendleft(repeated._replace(first=end - left, size=left))
         was_sent = repeated is not None and repeated.was_sent
         held = self.stream.put(Piece(lease.lease_id, first, count, was_sent), count)
-        if self.stream.stream_id:
+        lease.poll = None  # of one that comes in parts the next master would not know which
+        if self.stream.stream_id and count == lease.count:
             lease.poll = PollMark(
                 self._key.interest.topic_id,
                 *(self.stream.stream_id, self.stream.sent_count, delivery.receive_ms),
@@ -124,13 +125,14 @@ class _KeptStreams:
                     break
                 self.take(oldest)
         if self._count > KEPT_MAX:
-            self.take(next(iter(max(self._of_owner.values(), key=len))))
+            most = max(self._of_owner, key=lambda owner: len(self._of_owner[owner]))
+            self.take(next(iter(self._of_owner[most])))
 
     def take(self, key: _Key) -> list[Unconfirmed]:
         """What had not arrived of it, if it is kept: not any more."""
-        some = self._of_owner.get(key.owner, {})
-        kept = some.pop(key, None)
-        if kept is None:
+        some = self._of_owner.get(key.owner)
+        kept = None if some is None else some.pop(key, None)
+        if some is None or kept is None:
             return []
         self._count -= 1
         if not some:

@@ -30,8 +30,8 @@ class Piece(NamedTuple):
     lease_id: int
     first: int = 0
     """Ordinal of the first one."""
-    count: int | None = None
-    """None: all from there on."""
+    size: int | None = None
+    """How many; None: all from there on."""
     was_sent: bool = False
     """It may have left the node before."""
 

@@ -361,9 +361,11 @@ class Progress:
         """So many of them are to be delivered again."""
         for at, one in enumerate(self.sparse):
             if one[0] == end:
-                count = min(count, one[1])
-                self.sparse[at] = end, one[1] - count
-                self.sparse_count -= count
+                self.sparse_count -= min(count, one[1])
+                if one[1] > count:
+                    self.sparse[at] = end, one[1] - count
+                else:
+                    del self.sparse[at]
                 return
 
 

@@ -527,7 +527,7 @@ class Receiver:
         lease, low = self.leases.get(piece.lease_id), piece.first
         if lease is None:
             return None
-        high = lease.count if piece.count is None else min(lease.count, low + piece.count)
+        high = lease.count if piece.size is None else min(lease.count, low + piece.size)
         if low >= high or not lease.holds_all(low, high):
             return None
         queue = self._views.queues.get(lease.group_queue.topic_queue)

@@ -13,11 +13,13 @@ from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.clock import SystemClock
 from hourwheel.filter_language.inputs import Sql, Tags
+from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import filter_to_wire
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.retry import Pace
 from hourwheel.v1 import consumer_pb2, filter_pb2
 from tests.support.fake_node import FakeNode
+from tests.support.received import received
 
 HERE = Tags("paid && !test", check_at_client=True)
 
@@ -256,16 +258,32 @@ class OneAnswer:
         return await self.answer
 
 
-def poll_of(channel: OneAnswer) -> polling.Poll:
+def poll_of(channel: OneAnswer, wanted: FilterExpression | None = HERE) -> polling.Poll:
     return polling.Poll(
         cast(Channel, channel),
         cast(Acker, None),
         group="g",
         topic="orders",
-        wanted=HERE,
+        wanted=wanted,
         invisible_ms=0,
         bytes_max=0,
     )
+
+
+@pytest.mark.parametrize(("queued_ms", "left_ms"), [(0, 900.0), (300, 600.0), (5_000, 0.0)])
+async def test_lease_is_shorter_by_what_the_answer_has_waited_at_the_node(
+    queued_ms: int, left_ms: float
+) -> None:
+    poll = poll_of(OneAnswer(), wanted=None)
+    batch = received([(b"", b"one")]).delivery
+    answer = consumer_pb2.ReceiveResponse(
+        delivery_batch=batch.buffer, receive_ms=1, invisible_until_ms=1_001, queued_ms=queued_ms
+    )
+    before_ms = SystemClock().monotonic_ms()
+    found = poll.read(answer)
+    assert found.lease_ms == pytest.approx(left_ms)
+    arrived_ms = found.lease_until_ms - found.lease_ms
+    assert before_ms <= arrived_ms <= SystemClock().monotonic_ms()
 
 
 @pytest.mark.parametrize("receipt", ["r1", ""])

@@ -186,6 +186,8 @@ def test_no_more_comes_again_than_there_are_credits(at: SteppedEngine) -> None:
         assert at.call(at.resolve(one, "billing", is_ack=True)) == [ReceiptOutcome.OK]
     end_leases(at)
     assert len(again.told) == 9
+
+
 def test_parts_come_again_when_the_session_breaks_once_more(at: SteppedEngine) -> None:
     client = Client(at)
     publish(at, *[0] * 5)
@@ -374,13 +376,15 @@ def test_only_what_was_not_sent_is_given_back_when_a_lease_came_again_in_parts(
 
 def test_nothing_is_leased_for_a_stream_that_its_client_has_given_up(at: SteppedEngine) -> None:
     """Room, credits or messages that come in the same moment bring nothing more to it."""
-    client = Client(at, credits_count=0)
+    idle, waiting = Client(at, 1, credits_count=0), Client(at, 2)
+    for client in (idle, waiting):
+        client.stream.cut(is_given_up=True)
+        client.stream.grant(0, 100)
+        client.stream.look()
     publish(at, 0)
-    client.stream.cut(is_given_up=True)
-    client.stream.grant(0, 100)
-    client.stream.look()
-    publish(at, 0)
-    assert not client.told
+    idle.stream.look()
+    assert not idle.told
+    assert not waiting.told
     assert not at.mastership.receiver.leases.count
 
 

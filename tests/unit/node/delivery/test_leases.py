@@ -438,3 +438,71 @@ def test_nothing_was_delivered_of_a_queue_that_nobody_asked_for() -> None:
     assert leases.find_range(HELD, window, (0, 9), 9) == (0, 3)
     leases.grant(HELD, 0, 3, 100)
     assert leases.find_range(HELD, window, (0, 9), 9) == (4, 9)
+
+
+def test_what_nobody_has_seen_is_opened_again_when_its_lease_is_over() -> None:
+    leases, window = Leases(), AckWindow()
+    leases.grant(HELD, 0, 4, 1_000)
+    unseen = leases.grant(HELD, 4, 9, 1_000)
+    leases.grant(HELD, 9, 12, 1_000)
+    leases.change(unseen, 5, 9, 200, is_unseen=True)
+    assert leases.take_ended(199, 10) == []
+    assert leases.take_ended(200, 10) == []
+    assert leases.reopened == [(HELD, unseen.lease_id, 5, 9)]
+    assert leases.held_count(HELD.group_id) == 8
+    assert leases.find_range(HELD, window, (0, 20), 100) == (5, 9)
+    leases.grant(HELD, 5, 9, 3_000)
+    assert leases.find_range(HELD, window, (0, 20), 100) == (12, 20)
+    assert [part[:2] for _, part in leases.take_ended(1_000, 10)] == [(0, 4), (4, 5), (9, 12)]
+
+
+def test_what_is_repeated_is_not_opened_again() -> None:
+    leases = Leases()
+    lease = leases.grant(HELD, 0, 4, 1_000)
+    leases.change(lease, 0, 4, 200, is_unseen=True)
+    leases.change(lease, 0, 4, 2_000)
+    assert [part[:2] for _, part in leases.take_ended(2_000, 10)] == [(0, 4)]
+    assert leases.reopened == []
+
+
+def test_room_is_the_same_when_picked_messages_were_opened_again() -> None:
+    """However often: else a group that filters would come to a stop."""
+    leases, window = Leases(), AckWindow()
+    first = np.array([1, 3], np.int64)
+    leases.grant_picked(HELD, (0, 5), first, 9_000)
+    room = leases.room(HELD, window)
+    later = leases.grant_picked(HELD, (5, 12), np.array([6, 11], np.int64), 9_000)
+    full = leases.room(HELD, window)
+    assert full == room - 2
+    for _ in range(3):
+        leases.change(later, 5, 12, 100, is_unseen=True)
+        leases.take_ended(100, 10)
+        assert leases.room(HELD, window) == room
+        assert leases.find_undelivered(HELD, window, (0, 20)) == (5, 20)
+        later = leases.grant_picked(HELD, (5, 12), np.array([6, 11], np.int64), 9_000)
+        assert leases.room(HELD, window) == full
+    window.resolve(0, 12)
+    assert leases.room(HELD, window) == WINDOW_POSITIONS
+
+
+def test_room_is_right_when_picked_messages_below_others_were_opened_again() -> None:
+    leases, window = Leases(), AckWindow()
+    low = leases.grant_picked(HELD, (0, 5), np.array([1, 3], np.int64), 9_000)
+    leases.grant_picked(HELD, (5, 9), np.array([6, 8], np.int64), 9_000)
+    leases.change(low, 0, 5, 100, is_unseen=True)
+    leases.take_ended(100, 10)
+    leases.grant_picked(HELD, (0, 5), np.array([1, 3], np.int64), 9_000)
+    window.resolve(0, 5)
+    assert leases.room(HELD, window) == WINDOW_POSITIONS - 2
+
+
+def test_table_is_without_what_nobody_has_seen() -> None:
+    leases, window = Leases(), AckWindow()
+    lease = leases.grant(HELD, 0, 4, 1_000)
+    picked = leases.grant_picked(HELD, (4, 9), np.array([5, 7], np.int64), 1_000)
+    leases.change(lease, 2, 4, 500, is_unseen=True)
+    leases.change(picked, 4, 9, 500, is_unseen=True)
+    following = Leases()
+    following.restore(LeaseTable.FromString(leases.table(1).SerializeToString()), 0)
+    assert leased_ranges(following, HELD) == [(0, 2)]
+    assert following.find_undelivered(HELD, window, (0, 20)) == (2, 20)

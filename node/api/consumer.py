@@ -45,7 +45,7 @@ from node.api.admission import Admission
 from node.api.calls import CallContext
 from node.api.checks import check_group, check_readable_topic
 from node.api.group_settings import check_leaving, check_receiving, joining_of, member_of
-from node.api.session import StreamCall
+from node.api.stream_call import StreamCall
 from node.contracts.answer_budget import (
     MESSAGE_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,

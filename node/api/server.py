@@ -29,7 +29,7 @@ from node.access.control import AccessControl, Identify
 from node.access.forwarded import forwarded_caller
 from node.access.quotas import Quotas
 from node.access.server_tls import ServerTls
-from node.api import health, reflection
+from node.api import standard_services
 from node.api.access import Access
 from node.api.admin import Admin
 from node.api.admission import Admission
@@ -133,7 +133,7 @@ class ApiServer:
             options=_options(parts.config),
             maximum_concurrent_rpcs=calls_max(parts.config.limits),
         )
-        self._health = health.Health(
+        self._health = standard_services.Health(
             [service.full_name for service in SERVICES],
             parts.config.limits.request_wait_ms,
         )
@@ -156,8 +156,8 @@ class ApiServer:
         self._add_services(address)
         await self._health.add_to(self._server)
         services = [service.full_name for service in SERVICES]
-        names = [*services, health.SERVICE, reflection.SERVICE]
-        reflection.Reflection(names).add_to(self._server)
+        names = [*services, standard_services.HEALTH_SERVICE, standard_services.REFLECTION_SERVICE]
+        standard_services.Reflection(names).add_to(self._server)
         await self._server.start()
         await self._health.serve()
         return address

@@ -13,7 +13,7 @@ those of all clients. A client that does not read its answers is not read from, 
 `limits.answer_wait_ms` its session is ended; so is one whose frames make no sense. A shutdown stops
 the reading, answers what was read, polls with nothing, then ends.
 
-A receive stream is a call with many answers (`StreamCall`): its task sleeps while it
+A receive stream is a call with many answers (node/api/stream_call.py): its task sleeps while it
 is open, and answers are pushed from the engine's turns, as long as the writer keeps up.
 
 Messages that the caller may not have any more are not written, though they wait for that: the
@@ -34,19 +34,16 @@ from hourwheel.v1.broker_pb2 import ErrorDetail
 from hourwheel.v1.consumer_pb2 import ReceiveRequest, ReceiveResponse
 from hourwheel.v1.session_pb2 import (
     ReceiveStreamEnd,
-    ReceiveStreamRequest,
     SessionAnswer,
     SessionCall,
     SessionRequest,
     SessionResponse,
 )
-from node.access.control import CALLER
-from node.access.permissions import RULES
 from node.api.calls import CallContext, Calls, Context, Refusal
+from node.api.stream_call import RECEIVE_RULE, StreamCall
 from node.config.model import LimitsSection
 from node.contracts.access import Resource
-from node.contracts.answer_budget import AnswerBudget, HeldAnswer
-from node.contracts.receive_stream import ReceiveStream
+from node.contracts.answer_budget import HeldAnswer
 
 METHOD: Final = "Session"
 FRAME_CALLS_MAX: Final = 1_024
@@ -63,7 +60,6 @@ _SECONDS: Final = 0.001
 _PARTING_S: Final = 1.0
 _WAITING: Final = "receive"
 _STREAM: Final = "receive_stream"
-_RECEIVE_RULE: Final = RULES["hourwheel.v1.ConsumerService.Receive"]
 HELLO: Final = SessionResponse(offers_receive_streams=True).SerializeToString()
 """The first frame of a session."""
 _ANSWERS: Final = SessionResponse.DESCRIPTOR.fields_by_name["answers"].number
@@ -138,84 +134,6 @@ class _Call:
         on_done, self._on_done = self._on_done, None
         if on_done is not None:
             on_done(self)
-
-
-class StreamCall:
-    """The context of one stream: see `CallContext`."""
-
-    size_bytes = 0
-    """It takes none while it is open."""
-    is_waiting = True
-    """It may take its time."""
-
-    def __init__(
-        self,
-        call_id: int,
-        request: ReceiveStreamRequest,
-        outlet: "_Session",
-        peer: Callable[[], str],
-    ) -> None:
-        """`request.receive` is the business of who serves it."""
-        self._call_id, self._outlet, self.peer = call_id, outlet, peer
-        self._opening = request.stream_id, request.received_count, request.credits
-        self.reads = _RECEIVE_RULE.resources(request.receive)
-        """What its caller must be allowed to read, for each answer."""
-        self._stream: ReceiveStream | None = None
-        self.is_ending = False
-        """It is answered as one that has come to its end, whatever ends it."""
-
-    def time_remaining(self) -> float | None:
-        """As long as it takes."""
-        return None
-
-    def add_done_callback(self, callback: Callable[..., None]) -> None:
-        """Each answer has what holds it: nothing is left to be told."""
-
-    def end(self) -> None:
-        """Likewise."""
-
-    def open(self, budget: AnswerBudget) -> ReceiveStream:
-        """As its client wants it. Raises `InvalidArgument`."""
-        stream_id, received_count, credits_count = self._opening
-        owner = CALLER.get().name
-        stream = ReceiveStream(stream_id, budget, lambda: self._outlet.has_room, owner)
-        stream.begin(received_count, credits_count)
-        self._stream = stream
-        return stream
-
-    def push(self, answer: ReceiveResponse, held: HeldAnswer) -> None:
-        """One answer of many."""
-        raw = SessionAnswer(call_id=self._call_id, receive=answer).SerializeToString()
-        self._outlet.push(raw, held, self)
-
-    def revoke(self) -> None:
-        """Its caller may not have any more of it: what waits to be written is not, either."""
-        self._outlet.drop([self])
-
-    # -- of the session ---------------------------------------------------------------------------
-
-    def grant(self, received_count: int, credits_count: int) -> None:
-        """The client sets credits. Raises `InvalidArgument`: they make no sense."""
-        if self._stream is None:  # it is being opened
-            self._opening = self._opening[0], received_count, credits_count
-        else:
-            self._stream.grant(received_count, credits_count)
-
-    def look(self) -> None:
-        """There is room again."""
-        if self._stream is not None:
-            self._stream.look()
-
-    def note_sent(self) -> None:
-        """Its oldest answer is being written."""
-        if self._stream is not None:
-            self._stream.note_sent()
-
-    def cut(self, *, is_given_up: bool = False) -> None:
-        """Nothing more is sent of it. `is_given_up`: its client wants no more, and knows that."""
-        self.is_ending |= is_given_up
-        if self._stream is not None:
-            self._stream.cut(is_given_up=is_given_up)
 
 
 class _Answer(NamedTuple):
@@ -415,7 +333,7 @@ class _Session:
             answer = await attempt(request, call.size_bytes, call)
             raw = _encode(call_id, field, answer)
             if isinstance(answer, ReceiveResponse) and answer.receipt:
-                reads = _RECEIVE_RULE.resources(request)
+                reads = RECEIVE_RULE.resources(request)
         except asyncio.CancelledError:
             if not (isinstance(call, StreamCall) and call.is_ending):
                 raise
@@ -476,7 +394,7 @@ class _Session:
         self._policy = policy
         refused: dict[tuple[Resource, ...], errors.HourwheelError | None] = {}
         for reads in {answer.reads for answer in self._answers if answer.reads}:
-            refused[reads] = ended or self._access.find_refusal(_RECEIVE_RULE, reads)
+            refused[reads] = ended or self._access.find_refusal(RECEIVE_RULE, reads)
 
         def instead_of(answer: _Answer) -> _Answer | None:
             refusal = refused.get(answer.reads)

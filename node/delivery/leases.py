@@ -12,27 +12,15 @@ between.
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.types import Epoch, GroupId, Position, TopicId
-from node.delivery.message_lease import SPARSE_ID, Lease, Part, PollMark, Progress, runs_of
+from hourwheel.types import Epoch, GroupId, Position
+from node.delivery.message_lease import SPARSE_ID, Lease, Part, Progress, Reopened, runs_of
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckStates, AckWindow
-
-_WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
-
-
-class Reopened(NamedTuple):
-    """Positions [first, end) of a lease that is over and that nobody has seen."""
-
-    group_queue: GroupQueue
-    lease_id: int
-    first: int
-    end: int
 
 
 class Leases:
@@ -272,26 +260,13 @@ class Leases:
         Returns:
             Whether there was room for it: scattered positions are bounded like a group's window.
         """
-        progress = self._progress_of(group_queue)
-        exempt = progress.exempt
-        if exempt.range_count >= _WITHHELD_RANGES_MAX and not exempt.is_resolved(position):
-            exempt.resolve(0, progress.window_floor)  # all that is not exempt there is resolved
-            if exempt.range_count >= _WITHHELD_RANGES_MAX:
-                return False
-        progress.delivered.resolve(position, 1)
-        progress.withheld.resolve(position, 1)
-        exempt.resolve(position, 1)
-        return True
+        return self._progress_of(group_queue).withhold(position)
 
     def offer_again(self, group_queue: GroupQueue, first: int, end: int) -> None:
         """Deliver what is withheld of [first, end): it can be read again, or may be."""
         progress = self._progress.get(group_queue)
-        if progress is None:
-            return
-        for low, high in progress.withheld.all_ranges():
-            if max(low, first) < min(high, end):
-                progress.delivered.reopen(max(low, first), min(high, end))
-        progress.withheld.reopen(first, end)
+        if progress is not None:
+            progress.offer_again(first, end)
 
     def settle(self, group_queue: GroupQueue, position: int) -> None:
         """A withheld position is resolved, or gone: it will not be offered again."""
@@ -329,12 +304,7 @@ class Leases:
         self, group_queue: GroupQueue, filtered: list[tuple[int, int]]
     ) -> None:
         """Deliver all that is neither leased nor withheld, nor in these ranges."""
-        progress = self._progress_of(group_queue)
-        delivered = AckWindow()
-        leased = [part[:2] for one in progress.leases.values() for part in one.parts]
-        for first, end in [*filtered, *progress.withheld.all_ranges(), *leased]:
-            delivered.resolve(first, end - first)
-        progress.delivered = delivered
+        self._progress_of(group_queue).begin_again(filtered)
 
     def deliver_again(self, group_queue: GroupQueue, first: int, end: int) -> None:
         """What stands in [first, end) was given back and keeps its place."""
@@ -620,11 +590,7 @@ class Leases:
             group_queue = GroupQueue.of(answer.group_id, answer.topic_queue)
             answered = restored.get((group_queue, answer.first, answer.end))
             if answered is not None:
-                topic_id = TopicId(answer.topic_id)
-                owner = answer.stream_owner if answer.HasField("stream_owner") else None
-                answered.poll = PollMark(
-                    topic_id, answer.poller_id, answer.poll_number, now_ms, owner
-                )
+                answered.note_answered(answer, now_ms)
 
     def polled(self) -> list[Lease]:
         """Leases whose poll may be repeated, or stream opened again, the oldest first."""

@@ -30,10 +30,11 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from hourwheel.types import Epoch, TopicId
 from node.shard.group_queue import GroupQueue
-from storage.queues.ack_state import AckWindow
+from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
 
 SPARSE_ID: Final = 1 << 63
 """Bit of the id of a sparse lease: its receipts mean nothing without the lease."""
+_WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
 
 
 class Part(NamedTuple):
@@ -63,6 +64,21 @@ class PollMark(NamedTuple):
     """When it was answered, or when this mastership learned of it."""
     stream_owner: str | None = None
     """`ReceiveStream.owner`; None: it was a poll."""
+
+    @classmethod
+    def from_wire(cls, wire: PollAnswer, now_ms: int) -> "PollMark":
+        """As a former master has told it."""
+        owner = wire.stream_owner if wire.HasField("stream_owner") else None
+        return cls(TopicId(wire.topic_id), wire.poller_id, wire.poll_number, now_ms, owner)
+
+
+class Reopened(NamedTuple):
+    """Positions [first, end) of a lease that is over and that nobody has seen."""
+
+    group_queue: GroupQueue
+    lease_id: int
+    first: int
+    end: int
 
 
 _FIRST_OF: Final = attrgetter("first")
@@ -230,6 +246,10 @@ class Lease:
         low, high = np.searchsorted(self.positions, (part.first, part.end))
         return part._replace(messages=tuple(self.positions[low:high].tolist()))
 
+    def note_answered(self, wire: PollAnswer, now_ms: int) -> None:
+        """A former master has answered a poll with it, or pushed it."""
+        self.poll = PollMark.from_wire(wire, now_ms)
+
     def answer_to_wire(self, poll: PollMark) -> PollAnswer:
         """For the next master: which poll the lease answered."""
         return PollAnswer(
@@ -348,6 +368,32 @@ class Progress:
             position=delivered.floor,
             ahead_deltas=delivered.deltas(),
         )
+
+    def withhold(self, position: int) -> bool:
+        """See `Leases.withhold`."""
+        exempt = self.exempt
+        if exempt.range_count >= _WITHHELD_RANGES_MAX and not exempt.is_resolved(position):
+            exempt.resolve(0, self.window_floor)  # all that is not exempt there is resolved
+            if exempt.range_count >= _WITHHELD_RANGES_MAX:
+                return False
+        self.delivered.resolve(position, 1)
+        self.withheld.resolve(position, 1)
+        exempt.resolve(position, 1)
+        return True
+
+    def offer_again(self, first: int, end: int) -> None:
+        """See `Leases.offer_again`."""
+        for low, high in self.withheld.all_ranges():
+            if max(low, first) < min(high, end):
+                self.delivered.reopen(max(low, first), min(high, end))
+        self.withheld.reopen(first, end)
+
+    def begin_again(self, filtered: list[tuple[int, int]]) -> None:
+        """See `Leases.begin_delivery_again`."""
+        self.delivered = AckWindow()
+        leased = [part[:2] for one in self.leases.values() for part in one.parts]
+        for first, end in [*filtered, *self.withheld.all_ranges(), *leased]:
+            self.delivered.resolve(first, end - first)
 
     def add_sparse(self, end: int, count: int) -> None:
         """So many messages that a filter picked are delivered, with all below `end`."""

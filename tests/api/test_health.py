@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from node.api.health import PLACES, SERVICE, Health
+from node.api.standard_services import HEALTH_SERVICE, PLACES, Health
 from tests.support.api_world import ApiWorld, complaints
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -78,7 +78,7 @@ async def test_health_is_invalid_argument_when_the_request_is_garbage(
 
 
 async def test_health_is_watched_by_so_many_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.api.health.WATCHES_MAX", 2)
+    monkeypatch.setattr("node.api.standard_services.WATCHES_MAX", 2)
     async with ApiWorld() as world:
         stub: Any = health_pb2_grpc.HealthStub(world.channel)
         watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
@@ -103,7 +103,7 @@ async def test_health_is_watched_by_so_many_at_one_time(monkeypatch: pytest.Monk
 async def test_health_is_told_though_many_requests_are_half_here() -> None:
     async with ApiWorld() as world:
         halves: list[Any] = [
-            world.channel.stream_unary(f"/{SERVICE}/Check")() for _ in range(4 * PLACES)
+            world.channel.stream_unary(f"/{HEALTH_SERVICE}/Check")() for _ in range(4 * PLACES)
         ]
         stub: Any = health_pb2_grpc.HealthStub(world.channel)
         assert (await stub.Check(health_pb2.HealthCheckRequest())).status == SERVING
@@ -114,6 +114,6 @@ async def test_health_is_told_though_many_requests_are_half_here() -> None:
 @pytest.mark.parametrize("method", ["Check", "Watch"])
 async def test_health_is_refused_when_the_request_does_not_come(method: str) -> None:
     async with ApiWorld({"limits": {"request_wait_ms": 100}}) as world:
-        call: Any = world.channel.stream_stream(f"/{SERVICE}/{method}")()
+        call: Any = world.channel.stream_stream(f"/{HEALTH_SERVICE}/{method}")()
         assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "has not arrived whole" in await call.details()

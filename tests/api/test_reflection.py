@@ -26,7 +26,7 @@ async def test_reflection_is_invalid_argument_when_the_request_is_garbage(
 
 
 async def test_reflection_has_so_many_streams_at_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node.api.reflection.STREAMS_MAX", 1)
+    monkeypatch.setattr("node.api.standard_services.STREAMS_MAX", 1)
     async with ApiWorld() as world:
         first: Any = world.channel.stream_stream(PATH)()
         await first.write(LIST)

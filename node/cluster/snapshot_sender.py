@@ -4,7 +4,7 @@
 
 Reading is done in other threads; between two pieces the loop is free, and the pace is bounded, so
 that the log's own writes are not kept waiting. It sends nothing damaged: see
-node/snapshot/check.py.
+node/snapshot/source.py.
 """
 
 import asyncio

@@ -144,7 +144,7 @@ class _Changed(Exception):
     """The shard has gone on: begin again."""
 
 
-class Stage:
+class HeldSnapshot:
     """See the top of this file."""
 
     def __init__(self, place: ShardPlace, number: int) -> None:

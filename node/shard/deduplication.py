@@ -3,7 +3,7 @@
 A batch with the flag TRANSACTION is the commit of a transaction. It counts where that is open and
 all of its topics are there; else all of its messages are rejected, and nothing else happens.
 
-Dedup keys are decided in the order of a batch's messages (`decide_dedup_keys`). A message with a
+Dedup keys are decided in the order of a batch's messages (`check_keys`). A message with a
 dedup key whose topic has a pending message with the same key is rejected, or kept back, or cancels
 that one and takes its place. Which it is the message says. Whether the other one is pending the
 views say at this place in the log, and earlier messages of the same batch.
@@ -291,7 +291,7 @@ class DedupDecisions:
         return np.sort(self.outcomes["sequence"][chosen])
 
 
-def decide_dedup_keys(
+def check_keys(
     views: Views, batch: RecordBatch, accepted: NDArray[np.bool_] | None
 ) -> DedupDecisions | None:
     """Decide about the accepted messages of a batch (None: all); None: none has a dedup key."""

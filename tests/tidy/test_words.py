@@ -140,7 +140,7 @@ def test_names_use_the_words_of_the_field() -> None:
 
 def test_log_events_use_the_words_of_the_field() -> None:
     found = [
-        (call.place, call.event.value, call.keys)
+        (call.place, str(call.event.value), call.keys)
         for call in log_events.calls()
         if isinstance(call.event, ast.Constant)
     ]
@@ -148,13 +148,13 @@ def test_log_events_use_the_words_of_the_field() -> None:
     wrong = {
         f"{place}: {name}"
         for place, event, keys in found
-        for name in (str(event), *keys)
+        for name in (event, *keys)
         if find_wrong(name) is not None
     }
     wrong |= {
         f"{place}: {event}: say {EVENT_WORDS[word]}"
         for place, event, _ in found
-        for word in words(str(event))
+        for word in words(event)
         if word in EVENT_WORDS
     }
     assert sorted(wrong) == []
@@ -164,7 +164,7 @@ def old_words_on(page: str) -> list[str]:
     """Words of `PAGE_WORDS` in the prose of a page, with their lines."""
     prose = CODE.sub(lambda found: "\n" * found[0].count("\n"), page)
     return [
-        f"{number}: {found[0]}"
+        f"{number}: {found.group()}"
         for number, line in enumerate(prose.split("\n"), 1)
         for found in PAGE_WORDS.finditer(line)
     ]

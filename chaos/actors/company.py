@@ -6,13 +6,13 @@ from typing import Any, Final
 from chaos.actors import grocer, postponer, pupils, ranker, rereader
 from chaos.actors.clockmaker import Clockmaker
 from chaos.actors.grocer import publish_perishables
+from chaos.actors.load import Load
 from chaos.actors.namer import publish_unique
 from chaos.actors.postponer import Postponer
 from chaos.actors.pupils import publish_in_order
 from chaos.actors.ranker import publish_ranked
 from chaos.actors.rereader import Rereader, publish_reread
 from chaos.history import History
-from chaos.load import Load
 from chaos.message_mix import Mix
 from hourwheel import AsyncAdmin, AsyncProducer
 

@@ -1,15 +1,15 @@
 """Which level, bucket and slot an instant falls into: pure arithmetic.
 
-    level 0  milliseconds  near.py      in memory, the next seconds in key order
-    level 1  seconds       3,600 slots of an hour bucket: the slot directory of a run's hour section
-    level 2  hours         hour sections of runs, for the days below `hour_level_end_day`
-    level 3  days          day sections of runs, for the days from there to the horizon; their
-                           directories have 24 slots, one an hour
+    near   milliseconds   near.py: in memory, the next seconds in key order
+    hours  `level` 0      hour sections of runs, for the days below `hour_level_end_day`; their
+                          directories have 3,600 slots, one a second
+    days   `level` 1      day sections of runs, for the days from there to the horizon; their
+                          directories have 24 slots, one an hour
 
 A worked example. It is 2027-03-01 10:59:58.250 UTC, `hour_level_end_day` is 2027-03-03:
 
-    due 2027-03-01 10:59:59.100   850 ms ahead: in the memtable and, as it is near, in level 0
-    due 2027-03-01 11:00:02.000   bucket "hour 11 of 03-01", slot 2; loaded into level 0 soon
+    due 2027-03-01 10:59:59.100   850 ms ahead: in the memtable and, in the near level
+    due 2027-03-01 11:00:02.000   bucket "hour 11 of 03-01", slot 2; loaded into the near level soon
     due 2027-03-02 23:59:59.999   bucket "hour 23 of 03-02", slot 3599
     due 2027-03-03 00:00:00.000   bucket "day 03-03", slot 0
     due 2029-02-28 12:00:00.000   bucket "day 2029-02-28", slot 12

@@ -1,4 +1,4 @@
-"""Level 0: the next units in key order, in memory, up to a frontier; bounded in bytes.
+"""The near level: the next units in key order, in memory, up to a frontier; bounded in bytes.
 
 `Near` is a cache. Everything pending with cursor < key <= frontier is in it; beyond the frontier
 nothing is. So it can always be cut back (lower the frontier, drop what lies behind it) and loaded
@@ -20,7 +20,7 @@ from storage.views.unit import UNIT_BYTES, Units, count_to, equal_spans, join, p
 from timewheel.memtable import within
 
 _BUCKET_BITS: Final = 5
-BUCKET_MS: Final = 1 << _BUCKET_BITS
+NEAR_BUCKET_MS: Final = 1 << _BUCKET_BITS
 _ARRAYS_MAX: Final = 32
 """A bucket of more arrays is put into order when it is asked for its first unit."""
 
@@ -142,7 +142,7 @@ class Near:
             units = self._settle(bucket)
             start = bucket << _BUCKET_BITS
             low = count_to(units, *after) if start <= after.due_ms else 0
-            whole = start + BUCKET_MS <= target.due_ms
+            whole = start + NEAR_BUCKET_MS <= target.due_ms
             high = len(units) if whole else count_to(units, *target)
             if high <= low:
                 continue

@@ -1,4 +1,4 @@
-r"""The wheel: memtable, runs and level 0 behind one face. Built from the log, the same everywhere.
+r"""The wheel: memtable, runs and the near level behind one face; a pure function of the log.
 
     insert --> memtable --flush--> runs (hours, days) --HourReaders--> near --take--> release
                    \______________________ if key <= frontier _________/^
@@ -28,11 +28,11 @@ class WheelConfig:
     """What the wheel may use. Local: it changes nothing that anyone can see."""
 
     near_bytes_max: int = 32 << 20
-    """Level 0 is cut back above this."""
+    """The near level is cut back above this."""
     near_ahead_ms: int = 10_000
-    """Level 0 is loaded this far ahead, where the bytes allow."""
+    """The near level is loaded this far ahead, where the bytes allow."""
     load_units: int = 8_192
-    """Level 0 is loaded about this many units at a time."""
+    """The near level is loaded about this many units at a time."""
     memtable_units_max: int = 262_144
     """A flush begins above this many units."""
     memtable_span_bytes_max: int = 64 << 20
@@ -94,7 +94,7 @@ class Wheel:
         return self.near.take(to)
 
     def load_ahead(self, cursor: Key, now_ms: int) -> bool:
-        """Load a piece more of level 0, up to `near_ahead_ms` from now; cut it back to its bytes.
+        """Load more of the near level, up to `near_ahead_ms` from now; cut it back to its bytes.
 
         Returns whether there is more to load: soon, but all at once would hold up others.
         """
@@ -109,15 +109,15 @@ class Wheel:
         return self._is_loading
 
     def _has_more(self, target: Key) -> bool:
-        """Whether level 0 does not reach the target, and has room for a piece more."""
+        """Whether the near level does not reach the target, and has room for a piece more."""
         piece_bytes = self.config.load_units * UNIT_BYTES
         has_room = self.near.size_bytes + piece_bytes <= self.config.near_bytes_max
         return has_room and self.near.frontier < target
 
     def _cut_back(self, keep: Key) -> None:
-        """Drop what level 0 has too much of, but nothing up to `keep`.
+        """Drop what the near level has too much of, but nothing up to `keep`.
 
-        The hour's readers stand where level 0 ended before, so they are opened again.
+        The hour's readers stand where the near level ended before, so they are opened again.
         """
         before = self.near.frontier
         self.near.cut_back(self.config.near_bytes_max, keep)
@@ -125,10 +125,10 @@ class Wheel:
             self._readers = None
 
     def load_for_plan(self, after: Key, target: Key, limit: int) -> Key:
-        """Load until (after, target] is in level 0 or it holds `limit` units of it.
+        """Load until (after, target] is in the near level or it holds `limit` units of it.
 
         Returns:
-            The largest key <= target that level 0 is complete for.
+            The largest key <= target that the near level is complete for.
         """
         while self.near.frontier < target:
             if self.near.plan(after, self.near.frontier, limit)[1] >= limit:
@@ -264,7 +264,7 @@ class Wheel:
     def next_pending_ms(self, after: Key) -> int | None:
         """When to look again: a time <= the due time of the first unit > `after`; None for none.
 
-        Exact where level 0 has the unit; else the start of an occupied slot.
+        Exact where the near level has the unit; else the start of an occupied slot.
         """
         found = self.near.first_due_ms_after(after)
         if found is not None:
@@ -313,7 +313,7 @@ class Wheel:
         self.memtable, self.frozen = table, None
 
     def units_in_memory(self) -> list[Units]:
-        """Every array of units that may point into files: level 0 and the memtables."""
+        """Every array of units that may point into files: the near level and the memtables."""
         return [*self.near.arrays(), *(table.units for table in self._memtables())]
 
     def runs_in_use(self) -> set[Run]:

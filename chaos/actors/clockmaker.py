@@ -6,9 +6,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from chaos.actors.load import Load
 from chaos.actors.trader import until_answered
 from chaos.history import Change, Occurrence
-from chaos.load import Load
 from hourwheel import AsyncAdmin, AsyncConsumer, Message, Times, errors
 
 TOPIC: Final = "delta"

@@ -15,13 +15,13 @@ from chaos.actors import (
 )
 from chaos.actors.clockmaker import Clockmaker
 from chaos.actors.grocer import publish_perishables
+from chaos.actors.load import Load
 from chaos.actors.namer import publish_unique
 from chaos.actors.postponer import Postponer
 from chaos.actors.pupils import publish_in_order
 from chaos.actors.ranker import publish_ranked
 from chaos.actors.rereader import Rereader, publish_reread
 from chaos.history import History
-from chaos.load import Load
 from chaos.message_mix import Mix
 from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Channel
 

@@ -5,8 +5,8 @@ Two groups read them: one that drops what has expired, and one that keeps it as 
 
 from typing import Final
 
+from chaos.actors.load import Load
 from chaos.history import body_of
-from chaos.load import Load
 from hourwheel import AsyncProducer, Message
 
 TOPIC: Final = "epsilon"

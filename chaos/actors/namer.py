@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from chaos.actors.load import Load
 from chaos.history import Unique, body_of
-from chaos.load import Load
 from hourwheel import (
     AsyncProducer,
     DedupAnswer,

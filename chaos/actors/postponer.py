@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Final
 
+from chaos.actors.load import Load
 from chaos.actors.trader import until_answered
 from chaos.history import Accepted, History, Sent, Sweep, body_of
-from chaos.load import Load
 from chaos.message_mix import FAR_MS, FAR_MS_MAX
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 

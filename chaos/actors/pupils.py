@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from chaos.actors.load import Load
 from chaos.history import History, body_of
-from chaos.load import Load
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 
 TOPIC: Final = "gamma"

@@ -7,9 +7,9 @@ what it gets says how the node has chosen.
 import random
 from typing import Final
 
+from chaos.actors.load import Load
 from chaos.actors.pupils import Rules
 from chaos.history import Sent, body_of
-from chaos.load import Load
 from hourwheel import AsyncProducer, Message
 
 TOPIC: Final = "zeta"

@@ -7,8 +7,8 @@ nothing may happen. What the first one must get: chaos/actors/beginnings.py.
 import random
 from typing import Any, Final
 
+from chaos.actors.load import Load
 from chaos.history import Reset, body_of
-from chaos.load import Load
 from hourwheel import AsyncAdmin, AsyncProducer, Message, ReceivedMessage, errors
 from hourwheel.formats import receipt
 from hourwheel.transport.retry import is_undecided

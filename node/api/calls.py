@@ -52,7 +52,7 @@ class PassedOn(Exception):
     ) -> None:
         """As the other node said it."""
         super().__init__(details)
-        self.status: Any = _Status(code, details, trailing_metadata)
+        self.status = cast("grpc.Status", _Status(code, details, trailing_metadata))
         """For `abort_with_status`."""
 
 
@@ -351,7 +351,7 @@ class Calls:
                     admission.leave(size)
             except PassedOn as passed:
                 code = passed.status.code.name
-                return Refusal(passed.status)
+                return Refusal(cast("FormT", passed.status))
             except Exception as error:  # noqa: BLE001 - a bug of ours must not look like the network
                 code, form = self.refuse(method, error, context, tell)
                 return Refusal(form)

@@ -31,9 +31,9 @@ class DefaultsConfig:
     """Of broadcasts."""
     members_per_broadcast_max: int = 900
     group_idle_ms: int = 7 * 86_400_000
-    """See node/catalog/unused_groups.py. 0: never."""
+    """See node/catalog/unused_names.py. 0: never."""
     topic_idle_ms: int = 7 * 86_400_000
-    """See node/catalog/unused_topics.py. 0: never."""
+    """See node/catalog/unused_names.py. 0: never."""
     subscriptions_max: int = 20_000
     attempts_max: int = 16
     invisible_ms: int = 30_000

@@ -27,8 +27,7 @@ from node.catalog.name_uses import Use
 from node.catalog.quiet_queues import QuietQueues
 from node.catalog.service import CatalogService
 from node.catalog.serving import Serving
-from node.catalog.unused_groups import Unused, UnusedGroups
-from node.catalog.unused_topics import UnusedTopics
+from node.catalog.unused_names import Unused, UnusedGroups, UnusedTopics
 from node.telemetry import logs
 from node.telemetry.stats import EngineStats
 from storage.views.catalog_items import Group, Topic

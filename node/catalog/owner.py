@@ -313,7 +313,7 @@ class CatalogOwner:
             if done.cancelled() or done.exception() is not None:
                 self._start_again()
             elif not done.result():
-                _log.warning("catalog_change_void")
+                _log.warning("catalog_change_rejected")
 
         change.add_done_callback(look)
 

@@ -86,8 +86,6 @@ as long once more."""
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _log = logs.get(__name__)
 
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
-
 _CERTIFICATES_MAX: Final = 1_024
 _PEM: Final = "x509_pem_cert"
 _NO_NODE: Final = "the certificate names no node of this cluster"

@@ -11,9 +11,8 @@ from node.contracts.control import ControlPort
 from node.replica.replica import Replica
 from node.telemetry import logs
 from replication.control_state.state import ControlState, Member
-from replication.rules.isr import IsrChange
+from replication.rules.isr import IsrChange, ReplicasChange
 from replication.rules.master import Master
-from replication.rules.replica_list import ReplicasChange
 
 _AGAIN_S: Final = 0.1
 _log = logs.get(__name__)

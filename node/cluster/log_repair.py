@@ -21,7 +21,7 @@ from hourwheel.types import NO_NODE
 from node.cluster.member import ClusterMember
 from node.telemetry import logs
 from node.telemetry.failure import Failure
-from replication.rules.follower import Stage
+from replication.rules.follower import FollowerPhase
 
 _LOOK_S: Final = 1.0
 _ATTEMPTS: Final = 6
@@ -128,6 +128,6 @@ class LogRepair:
         return (
             replica.mastership is None
             and not replica.is_elected
-            and replica.follower.stage is Stage.FOLLOWING
+            and replica.follower.phase is FollowerPhase.FOLLOWING
             and len(others) >= needed
         )

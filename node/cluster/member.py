@@ -49,7 +49,7 @@ from node.shard.shard import Applied
 from node.telemetry import logs
 from node.telemetry.failure import Failure
 from replication.control_state.state import ControlState, ShardInfo
-from replication.rules.follower import Follower, Stage
+from replication.rules.follower import Follower, FollowerPhase
 from replication.rules.master import Master, ReplicationConfig
 from replication.rules.master_lease import LeaseGrant
 from storage.log.epochs import EpochStore
@@ -589,7 +589,9 @@ def build_member(
         place,
         ports.links.fetch_snapshot,
         log_end=lambda: replica.facts.end_offset,
-        is_needed=lambda: replica.mastership is None and follower.stage is not Stage.FOLLOWING,
+        is_needed=lambda: (
+            replica.mastership is None and follower.phase is not FollowerPhase.FOLLOWING
+        ),
         on_received=on_snapshot_received,
         on_failure=ports.failure.report,
         stats=replica.stats,

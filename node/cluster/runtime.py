@@ -44,7 +44,7 @@ from node.repair.file_repair import FileRepair
 from node.replica.effects import ReplicaIdentity
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig
-from node.snapshot.reopening import reopen_shard
+from node.snapshot.install import reopen_shard
 from node.telemetry import logs
 from node.telemetry.failure import Failure
 from replication.control_state.state import ControlState

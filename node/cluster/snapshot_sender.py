@@ -4,7 +4,7 @@
 
 Reading is done in other threads; between two pieces the loop is free, and the pace is bounded, so
 that the log's own writes are not kept waiting. It sends nothing damaged: see
-node/snapshot/check.py.
+node/snapshot/source.py.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from hourwheel.types import Epoch
 from node.shard.checkpoint import ShardPlace
 from node.shard.shard import Shard
 from node.shard.snapshot_files import FILE_COUNT_MAX
-from node.snapshot.source import LogState, Stage
+from node.snapshot.source import HeldSnapshot, LogState
 from node.telemetry import logs
 from node.telemetry.epoch_stats import EpochStats
 from storage.log.epochs import EpochFile
@@ -108,28 +108,28 @@ class SnapshotSender:
             FailedPrecondition: the shard has too many files.
             Unavailable: checkpoints come too fast.
             DataLoss: something is damaged here; `on_damage` is called.
-            DiskFull, Internal: see `Stage`.
+            DiskFull, Internal: see `HeldSnapshot`.
         """
         self._check(request)
         number = min(set(range(self._count_max)) - self._numbers)
         self._numbers.add(number)
-        stage = Stage(self._place, number)
+        snapshot = HeldSnapshot(self._place, number)
         try:
-            await self._complete_sound(stage)
-            head = await asyncio.to_thread(stage.head)
+            await self._complete_sound(snapshot)
+            head = await asyncio.to_thread(snapshot.head)
             if len(head.files) > FILE_COUNT_MAX:
                 raise errors.FailedPrecondition(f"{len(head.files)} files are too many")
-            _log.info("snapshot_send_started", files=len(head.files), bytes=stage.total_bytes)
+            _log.info("snapshot_send_started", files=len(head.files), bytes=snapshot.total_bytes)
             yield FetchSnapshotResponse(head=head)
-            async with aclosing(self._pieces(stage)) as parts:
+            async with aclosing(self._pieces(snapshot)) as parts:
                 async for part in parts:
                     yield part
-            yield FetchSnapshotResponse(end=SnapshotEnd(total_bytes=stage.total_bytes))
+            yield FetchSnapshotResponse(end=SnapshotEnd(total_bytes=snapshot.total_bytes))
             self._stats.snapshots_sent += 1
-            _log.info("snapshot_sent", bytes=stage.total_bytes)
+            _log.info("snapshot_sent", bytes=snapshot.total_bytes)
         finally:
             # The number is free when the files are, also where no caller waits for that any more.
-            ending = asyncio.ensure_future(asyncio.to_thread(stage.close))
+            ending = asyncio.ensure_future(asyncio.to_thread(snapshot.close))
             ending.add_done_callback(lambda done: self._on_closed(number, done))
             await asyncio.shield(ending)
 
@@ -151,17 +151,17 @@ class SnapshotSender:
         if epoch != self._epoch() or not self._may_send():
             raise errors.NotMaster("this node is not the master in that epoch", epoch=self._epoch())
 
-    async def _complete_sound(self, stage: Stage) -> None:
+    async def _complete_sound(self, snapshot: HeldSnapshot) -> None:
         try:
-            await self._complete(stage)
-            await asyncio.to_thread(stage.verify)
+            await self._complete(snapshot)
+            await asyncio.to_thread(snapshot.verify)
         except errors.DataLoss as error:
             self.on_damage(error)
             raise
 
-    async def _complete(self, stage: Stage) -> None:
+    async def _complete(self, snapshot: HeldSnapshot) -> None:
         for _ in range(_ATTEMPTS):
-            await asyncio.to_thread(stage.begin)
+            await asyncio.to_thread(snapshot.begin)
             self._check_master(self._epoch())
             log = LogState(
                 epoch=self._epoch(),
@@ -169,12 +169,12 @@ class SnapshotSender:
                 segments=self._shard.log.segments(),
                 epochs=self._epochs.entries,
             )
-            if await asyncio.to_thread(stage.complete, log):
+            if await asyncio.to_thread(snapshot.complete, log):
                 return
         raise errors.Unavailable("the shard changes too fast to take a snapshot of it")
 
-    async def _pieces(self, stage: Stage) -> AsyncGenerator[FetchSnapshotResponse, None]:
-        loop, pieces = asyncio.get_running_loop(), stage.pieces()
+    async def _pieces(self, snapshot: HeldSnapshot) -> AsyncGenerator[FetchSnapshotResponse, None]:
+        loop, pieces = asyncio.get_running_loop(), snapshot.pieces()
         free_s = loop.time()
         while True:
             part = await asyncio.to_thread(_next_part, pieces)

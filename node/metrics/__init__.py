@@ -1,1 +1,1 @@
-"""What Prometheus is told: one `table` of families, read when a scrape comes, served by `http`."""
+"""What Prometheus reads: one `table` of families, read when a scrape comes, served by `http`."""

@@ -1,4 +1,4 @@
-"""The metrics of what is handed out, and of what is passed over. Part of the table."""
+"""The metrics of what is handed out, and of what filters skip. Part of the table."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ FAMILIES: Final = (
     ),
     shard_counter(
         "hourwheel_filter_skipped_messages_total",
-        "Queue entries that filters of subscriptions passed over by their genes, unread.",
+        "Queue entries that filters of subscriptions skipped by their genes, unread.",
         lambda it: it.stats.filter_masked,
     ),
     shard_counter(

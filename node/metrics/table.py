@@ -207,7 +207,7 @@ FAMILIES: Final = (
     ),
     shard_counter(
         "hourwheel_transactions_expired_total",
-        "Transactions rolled back since nobody had said in time what became of them.",
+        "Transactions rolled back since no producer had said in time what became of them.",
         lambda it: it.stats.transactions_expired,
     ),
     shard_counter(
@@ -398,8 +398,8 @@ FAMILIES: Final = (
     ),
     shard_gauge(
         "hourwheel_scrub_damaged_messages",
-        "Messages in delay logs that nobody waits for yet, that are damaged here, and that no other"
-        " replica has sent. Must be 0.",
+        "Messages in delay logs that no group waits for yet, that are damaged here, and that no"
+        " other replica has sent. Must be 0.",
         lambda it: it.stats.scrub_damaged_messages,
     ),
     shard_gauge(

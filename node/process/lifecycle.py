@@ -125,7 +125,7 @@ async def serve(
     handing_over: list[asyncio.Future[None]] = []
 
     def hand_over() -> None:
-        _log.info("hand_over_requested")
+        _log.info("transfer_signal_received")
         if all(one.done() for one in handing_over):  # else it is under way
             handing_over[:] = [_task(node.hand_over())]
 

@@ -7,8 +7,7 @@ from typing import NamedTuple, TypeAlias
 from hourwheel.internal.v1.replication_pb2 import LeaseTable, SyncBeat
 from hourwheel.types import Epoch, NodeId
 from node.replica.mastership import Mastership
-from replication.rules.isr import IsrChange
-from replication.rules.replica_list import ReplicasChange
+from replication.rules.isr import IsrChange, ReplicasChange
 
 
 class Role(Enum):

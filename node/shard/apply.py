@@ -28,8 +28,7 @@ from hourwheel.types import (
     TopicQueue,
     topic_of,
 )
-from node.shard import pending_uniqueness
-from node.shard.deduplication import PublishResults, deduplicate, units_of, with_deduped
+from node.shard.deduplication import PublishResults, check_keys, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
 from node.shard.named_messages import Named, look_up
 from node.shard.resolve_pieces import (
@@ -139,7 +138,7 @@ class Applier:
         )
         views.next_sequence = SequenceNumber(views.next_sequence + header.count)
         results, accepted = deduplicate(views, batch)
-        decided = pending_uniqueness.decide(views, batch, accepted)
+        decided = check_keys(views, batch, accepted)
         if decided is not None:
             if len(decided.outcomes):
                 results = with_deduped(views, batch, results, decided.outcomes)

@@ -23,10 +23,8 @@ from node.shard.checkpoint import (
     run_state,
     write_manifest,
 )
-from node.shard.dedup_sweep import DedupSweep
 from node.shard.key_jobs import KeyJobs, KeyMerge, KeyRebuild
-from node.shard.moved_sweep import MovedSweep
-from node.shard.tombstone_sweep import TombstoneSweep
+from node.shard.sweeps import DedupSweep, MovedSweep, TombstoneSweep
 from node.shard.views import TRIM_SEQUENCES_LEVEL, Views
 from storage.files.rewrite import REPAIR_SUFFIX, remove_leftovers
 from storage.log.commit_log import CommitLog

@@ -319,7 +319,7 @@ class ControlNode:
         """Begin a generation, from its first state. After a crash the same happens again."""
         config, generation = self._config, first.membership.generation
         _log.info(
-            "generation_begun",
+            "generation_started",
             extra={"generation": generation, "members": sorted(first.membership.members)},
         )
         former = self.group
@@ -449,12 +449,12 @@ class ControlNode:
         try:
             raw = await self.propose(command(note_members=note), _ELECT_S)
         except (errors.Unavailable, errors.Timeout) as error:
-            _log.warning("members_not_noted", extra={"error": error.message})
+            _log.warning("members_not_recorded", extra={"error": error.message})
             return
         result = pb.ControlResult.FromString(raw)
         if result.outcome == pb.CONTROL_OUTCOME_REFUSED:  # nodes are configured differently
             self._was_note_refused = True
-            _log.warning("members_not_noted", extra={"error": result.reason})
+            _log.warning("members_not_recorded", extra={"error": result.reason})
 
     async def _elect(self, proposal: Proposal) -> None:
         elect = pb.ElectMasterCommand(
@@ -507,7 +507,7 @@ class ControlNode:
         except (errors.Unavailable, errors.Timeout) as error:
             # A node that waits for the lease does no harm by it then.
             _log.warning(
-                "broker_end_not_noted", extra={"node": member.node_id, "error": error.message}
+                "broker_end_not_recorded", extra={"node": member.node_id, "error": error.message}
             )
             self._noting.discard(member.boot_id)
             self._look.set()

@@ -45,7 +45,7 @@ class LogFacts:
     applied_offset: int
 
 
-class Stage(Enum):
+class FollowerPhase(Enum):
     """How far a stream is."""
 
     NONE = "none"
@@ -73,7 +73,7 @@ class Follower:
         self._me, self._boot_id = me, boot_id
         self._cluster_id, self._shard = cluster_id, shard
         self._seen, self._grant = seen, grant
-        self.stage = Stage.NONE
+        self.phase = FollowerPhase.NONE
         self.has_followed = False
         """In this life."""
         self.epoch = Epoch(0)
@@ -106,7 +106,7 @@ class Follower:
             refused.wait_ms = int(left_ms) + 1
             return refused
         self._seen.note(epoch, master)
-        self.epoch, self.stage = epoch, Stage.GREETED
+        self.epoch, self.phase = epoch, FollowerPhase.GREETED
         self._master_boot_id = hello.boot_id
         return FollowerHello(
             epoch=hello.epoch,
@@ -137,12 +137,12 @@ class Follower:
 
     def on_begin(self, begin: BeginFrom) -> None:
         """The log was cut to `begin.offset`, and its epochs are the master's."""
-        self._demand(Stage.GREETED, Epoch(begin.epoch))
-        self.stage, self.has_followed = Stage.FOLLOWING, True
+        self._demand(FollowerPhase.GREETED, Epoch(begin.epoch))
+        self.phase, self.has_followed = FollowerPhase.FOLLOWING, True
 
     def check_log(self, part: LogPart, end_offset: int) -> None:
         """Raises NotFollowed where `part` is not what is to be appended next."""
-        self._demand(Stage.FOLLOWING, Epoch(part.epoch))
+        self._demand(FollowerPhase.FOLLOWING, Epoch(part.epoch))
         if part.offset != end_offset:
             raise NotFollowed(f"a part from {part.offset} on, where {end_offset} is the next")
         self.high_watermark = max(self.high_watermark, part.high_watermark)
@@ -155,7 +155,7 @@ class Follower:
         if heartbeat.releases_lease:  # also where a later epoch is known already
             self._grant.release(Epoch(heartbeat.epoch))
             return
-        self._demand(Stage.FOLLOWING, Epoch(heartbeat.epoch))
+        self._demand(FollowerPhase.FOLLOWING, Epoch(heartbeat.epoch))
         self.high_watermark = max(self.high_watermark, heartbeat.high_watermark)
         self.last_heartbeat, self.heartbeat_heard_ms = heartbeat, monotonic_ms
         if not self._grant.may_grant(heartbeat.lease_ms):
@@ -163,9 +163,9 @@ class Follower:
         until_ms = monotonic_ms + heartbeat.lease_ms
         self._grant.renew(self._seen.epoch, self._seen.master, self._master_boot_id, until_ms)
 
-    def _demand(self, stage: Stage, epoch: Epoch) -> None:
-        if self.stage is not stage or epoch != self.epoch or epoch != self._seen.epoch:
-            raise NotFollowed(f"not {stage.value} in epoch {epoch}")
+    def _demand(self, phase: FollowerPhase, epoch: Epoch) -> None:
+        if self.phase is not phase or epoch != self.epoch or epoch != self._seen.epoch:
+            raise NotFollowed(f"not {phase.value} in epoch {epoch}")
 
     def acknowledge(
         self, facts: LogFacts, released: tuple[int, int], monotonic_ms: float, clock_ms: float
@@ -224,7 +224,7 @@ class Follower:
 
     def end(self) -> None:
         """The stream is over."""
-        self.stage = Stage.NONE
+        self.phase = FollowerPhase.NONE
 
     def on_epoch(self, epoch: Epoch, master: NodeId) -> bool:
         """The control plane names a master. Returns whether that is new, and of a later epoch."""
@@ -234,7 +234,7 @@ class Follower:
             return False
         self._seen.note(epoch, master)
         if epoch != self.epoch:
-            self.stage = Stage.NONE
+            self.phase = FollowerPhase.NONE
         return True
 
 

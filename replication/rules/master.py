@@ -23,10 +23,9 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from hourwheel.types import Epoch, NodeId, Offset
 from replication.rules.cluster_clock import ClockConfig, ClusterClock
-from replication.rules.isr import InSyncReplicas, IsrChange
+from replication.rules.isr import InSyncReplicas, IsrChange, ReplicaList, ReplicasChange
 from replication.rules.master_lease import LeaseConfig, MastershipLease
 from replication.rules.progress import Phase, Progress
-from replication.rules.replica_list import ReplicaList, ReplicasChange
 from storage.log.epochs import EpochEntry, find_divergence
 
 PROTOCOL = 1

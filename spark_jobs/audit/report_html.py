@@ -344,7 +344,7 @@ def _replicas(shard: ShardAudit) -> str:
     return (
         "<h3>Replicas</h3>"
         + table(heads, rows)
-        + _folded("reigns", table(("epoch", "from offset", "since", "master"), epochs))
+        + _folded("masterships", table(("epoch", "from offset", "since", "master"), epochs))
     )
 
 

@@ -12,7 +12,7 @@ from hourwheel.errors import DataLoss
 from node.cluster.log_repair import LogRepair
 from node.repair.scrubber import Scrubber, ScrubSinks, ScrubSource
 from node.shard.recovery import Opened, ShardConfig
-from node.snapshot.reopening import reopen_shard
+from node.snapshot.install import reopen_shard
 from storage.files.file_header import Identity
 from storage.log.commit_log import LogConfig
 from tests.support import member_world

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from hourwheel.types import NodeId
+from replication.rules.isr import ReplicaList, ReplicasChange
 from replication.rules.master_lease import LeaseConfig, LeaseGrant, MastershipLease
-from replication.rules.replica_list import ReplicaList, ReplicasChange
 
 NODES = tuple(map(NodeId, "abcdefg"))
 CONFIG = LeaseConfig(lease_ms=600.0)

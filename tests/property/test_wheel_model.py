@@ -2,9 +2,9 @@
 work, comes out once, in key order, with its own bytes; over seconds, hours, days and years, with
 power cuts on the way.
 
-Most of what happens is close together in time, or background work and level 0 would never meet:
-seeding bugs (a forgotten memtable, readers that are not opened again) showed it. So steps have
-weights, and each draws what it needs from a generator of its own.
+Most of what happens is close together in time, or background work and the near level would never
+meet: seeding bugs (a forgotten memtable, readers that are not opened again) showed it. So steps
+have weights, and each draws what it needs from a generator of its own.
 """
 
 from random import Random

@@ -276,7 +276,7 @@ class Cluster:
             lines.append(
                 f"{node.name}: {node.replica.role.value}, log {log.flushed_end_offset} of"
                 f" {log.end_offset}, applied {node.applied_offset}, seen {node.seen.epoch} of"
-                f" {node.seen.master!r}, stage {node.replica.follower.stage.value},"
+                f" {node.seen.master!r}, phase {node.replica.follower.phase.value},"
                 f" quiet {node.is_quiet}"
             )
             if master is not None:

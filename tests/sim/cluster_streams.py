@@ -19,7 +19,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     SyncBeat,
 )
 from hourwheel.types import Epoch, NodeId
-from replication.rules.follower import Stage
+from replication.rules.follower import FollowerPhase
 from tests.sim.network import Stream
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class FollowerSide:
     def acknowledge(self) -> None:
         """Say how far this node is."""
         node = self._node
-        if not self.is_over and node.replica.follower.stage is Stage.FOLLOWING:
+        if not self.is_over and node.replica.follower.phase is FollowerPhase.FOLLOWING:
             clock_ms = node.clock.exact_ms()
             self._stream.send_to_client(node.replica.acknowledge(node.monotonic_ms(), clock_ms))
 

@@ -12,7 +12,7 @@ from unittest import mock
 from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
 from hourwheel.types import Epoch, NodeId
 from node.catalog.name_expiry import NameExpiry
-from node.catalog.unused_groups import UnusedGroups
+from node.catalog.unused_names import UnusedGroups
 from node.delivery import reading_order
 from node.delivery.expiry import Expired
 from node.delivery.receiver import Receiver

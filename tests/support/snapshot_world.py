@@ -13,7 +13,7 @@ from node.shard.shard import Shard
 from node.shard.snapshot_files import Marker
 from node.snapshot.install import install_snapshot
 from node.snapshot.sink import Incoming
-from node.snapshot.source import LogState, Stage
+from node.snapshot.source import HeldSnapshot, LogState
 from storage.files.disk import Disk
 from storage.log.commit_log import LogConfig
 from tests.sim.disk import SimulatedDisk
@@ -96,15 +96,15 @@ def log_state(world: ShardWorld) -> LogState:
     return LogState(EPOCH, shard.high_watermark, shard.log.segments(), epochs)
 
 
-def hold(world: ShardWorld, number: int = 0) -> Stage:
+def hold(world: ShardWorld, number: int = 0) -> HeldSnapshot:
     """A snapshot of the shard as it is now."""
-    stage = Stage(world.place, number)
+    stage = HeldSnapshot(world.place, number)
     stage.begin()
     assert stage.complete(log_state(world))
     return stage
 
 
-def receive(stage: Stage, disk: Disk, *, replaced_end_offset: int = 0) -> Marker:
+def receive(stage: HeldSnapshot, disk: Disk, *, replaced_end_offset: int = 0) -> Marker:
     """Bring a snapshot to another disk, beside its shard."""
     incoming = Incoming(place_on(disk), EPOCH)
     incoming.begin(SnapshotHead.FromString(stage.head().SerializeToString()))

@@ -319,7 +319,7 @@ class Story:
         """The control plane says that the change did not happen and will not."""
         node = self.nodes[name]
         master = node.world.replica.rules
-        if master is not None:
+        if master is not None and node.requested is not None:
             master.isr.on_refused(node.requested)
 
     # -- writing ----------------------------------------------------------------------------------

@@ -306,7 +306,7 @@ class WheelWorld:
         assert entries_in(waiting) == self.pending
 
     def check_near(self) -> None:
-        """Assert that level 0 is what is pending up to its frontier."""
+        """Assert that the near level is what is pending up to its frontier."""
         near = self.wheel.near
         assert near.frontier >= self.cursor
         expected = Counter({e: n for e, n in self.pending.items() if e[0] <= near.frontier})

@@ -42,7 +42,7 @@ ANYS_MAX: Final = {
     "node/cluster": 48,
     "node/config": 7,
     "node/console": 11,
-    "node/contracts": 2,
+    "node/contracts": 1,
     "node/metrics": 2,
     "node/process": 7,
     "node/repair": 5,

@@ -1,9 +1,11 @@
-"""The words that names in the code may not use, and the field's words that stand for them.
+"""The words that names and pages may not use, and the field's words that stand for them.
 
 Names are what an engineer of another broker greps for: docs/GLOSSARY.md has each word once. A name
-of the protocol or of the public API stays as it was published.
+of the protocol or of the public API stays as it was published. Pages say who does what. Prose in
+the code follows: `OLD_STYLE` counts, room by room, the words that are left there, and only falls.
 """
 
+import ast
 import io
 import re
 import tokenize
@@ -12,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.tidy import tree
+from tests.tidy import log_events, tree
 
 WORDS: Final = {
     "absolve": "clear",
@@ -65,6 +67,33 @@ PUBLISHED: Final = {
 """Keys of the audit's JSON report, by the files that name them. What an audit ends with is its
 verdict, also for those who read the report."""
 
+EVENT_WORDS: Final = {
+    "begun": "started",
+    "hand": "transfer",
+    "noted": "recorded",
+}
+"""What the keys of log events may not use besides: operators search for them."""
+OLD_STYLE: Final = re.compile(r"\b(?:told|nobody|whoever|whom)\b", re.IGNORECASE)
+"""In their place stands the subject: the node answers, no group needs it, a caller may."""
+PAGE_WORDS: Final = re.compile(
+    r"\b(?:told|nobody|whoever|whom|unasked|reigns?|judged?|pass(?:ed|es)? over)\b", re.IGNORECASE
+)
+CODE: Final = re.compile(r"^( *)```.*?^\1```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+"""On a page: what programs say and are."""
+HISTORY: Final = ("CHANGELOG.md", "docs/DECISIONS.md", "docs/decisions/", "docs/FILES.md")
+"""Pages that stay as they were written, and the one that is made of docstrings."""
+OLD_STYLE_MAX: Final = {
+    "chaos": 95,
+    "filters": 1,
+    "hourwheel": 204,
+    "node": 273,
+    "replication": 73,
+    "spark_jobs": 98,
+    "storage": 26,
+    "timewheel": 3,
+}
+"""By room: how often its modules say one of `OLD_STYLE`. A smaller number is always right."""
+
 
 def words(name: str) -> list[str]:
     """The words of a name, in small letters."""
@@ -107,6 +136,57 @@ def test_names_use_the_words_of_the_field() -> None:
         if (better := find_wrong(name)) is not None
     ]
     assert wrong == []
+
+
+def test_log_events_use_the_words_of_the_field() -> None:
+    found = [
+        (call.place, str(call.event.value), call.keys)
+        for call in log_events.calls()
+        if isinstance(call.event, ast.Constant)
+    ]
+    assert len(found) > 100
+    wrong = {
+        f"{place}: {name}"
+        for place, event, keys in found
+        for name in (event, *keys)
+        if find_wrong(name) is not None
+    }
+    wrong |= {
+        f"{place}: {event}: say {EVENT_WORDS[word]}"
+        for place, event, _ in found
+        for word in words(event)
+        if word in EVENT_WORDS
+    }
+    assert sorted(wrong) == []
+
+
+def old_words_on(page: str) -> list[str]:
+    """Words of `PAGE_WORDS` in the prose of a page, with their lines."""
+    prose = CODE.sub(lambda found: "\n" * found[0].count("\n"), page)
+    return [
+        f"{number}: {found.group()}"
+        for number, line in enumerate(prose.split("\n"), 1)
+        for found in PAGE_WORDS.finditer(line)
+    ]
+
+
+def test_pages_say_who_does_what() -> None:
+    pages = [path for path in tree.files_named(".md") if not path.startswith(HISTORY)]
+    assert {"README.md", "docs/METRICS.md", "docs/guides/members.md"} <= set(pages)
+    assert [f"{page}:{one}" for page in pages for one in old_words_on(tree.text(page))] == []
+
+
+def test_prose_of_programs_is_left_alone() -> None:
+    page = "Nobody\n\n   ```yaml\n   receiver: nobody\n   ```\n`nobody listens`, told\n"
+    assert old_words_on(page) == ["1: Nobody", "6: told"]
+
+
+def test_modules_say_less_and_less_in_the_old_style() -> None:
+    counts = dict.fromkeys(OLD_STYLE_MAX, 0)
+    for path in tree.modules():
+        counts[path.split("/")[0]] += len(OLD_STYLE.findall(tree.text(path)))
+    more = {room: count for room, count in counts.items() if count > OLD_STYLE_MAX[room]}
+    assert more == {}, "name the subject: the node answers, no group needs it"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from node.shard.snapshot_files import (
     NamedSize,
     check_log_files,
 )
-from node.snapshot.source import LogState, Stage
+from node.snapshot.source import HeldSnapshot, LogState
 from node.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
 from node.tools.backup.repository import Repository
 from replication.control_state.state import ControlState, encode_state
@@ -42,7 +42,7 @@ from storage.log.flushed_mark import read_mark
 from storage.log.segment import SegmentInfo, find_start_offset, segment_path
 from storage.log.sparse_index import NO_STORE_MS
 
-_STAGE_NUMBER: Final = 100
+_HELD_NUMBER: Final = 100
 """Of the folder with links: a node that gives snapshots counts its own from 0."""
 _ATTEMPTS: Final = 10
 _CONTROL_ATTEMPTS: Final = 20
@@ -88,19 +88,19 @@ def capture(
     """
     if not place.disk.exists(place.under("log")):
         raise errors.FailedPrecondition("there is no shard in this directory yet")
-    stage = Stage(place, _STAGE_NUMBER)
+    snapshot = HeldSnapshot(place, _HELD_NUMBER)
     try:
-        _hold(stage, place)
-        stage.verify()
+        _hold(snapshot, place)
+        snapshot.verify()
         state = read_control(place.disk, place.identity, pause)
         control = b"" if state is None else encode_state(state, with_remembered=False)
         return _store(
-            *(stage, repository, place, control), node_id=node_id, made_ms=made_ms, pace=pace
+            *(snapshot, repository, place, control), node_id=node_id, made_ms=made_ms, pace=pace
         )
     except FileNotFoundError as error:
         raise errors.Unavailable("the node was started meanwhile: begin again") from error
     finally:
-        stage.close()
+        snapshot.close()
 
 
 def read_control(disk: Disk, identity: Identity, pause: Callable[[], None]) -> ControlState | None:
@@ -139,10 +139,10 @@ def _find_control(disk: Disk, identity: Identity) -> CommittedState | None:
     return None if restored is None else CommittedState(restored, is_all=True)
 
 
-def _hold(stage: Stage, place: ShardPlace) -> None:
+def _hold(snapshot: HeldSnapshot, place: ShardPlace) -> None:
     for _ in range(_ATTEMPTS):
-        stage.begin()
-        if stage.complete(_log_state(place)):
+        snapshot.begin()
+        if snapshot.complete(_log_state(place)):
             return
     raise errors.Unavailable("the shard changes too fast to take a backup of it")
 
@@ -182,7 +182,7 @@ def _size_of(disk: Disk, path: str) -> int:
 
 
 def _store(
-    stage: Stage,
+    snapshot: HeldSnapshot,
     repository: Repository,
     place: ShardPlace,
     control: bytes,
@@ -191,13 +191,13 @@ def _store(
     made_ms: int,
     pace: Callable[[int], None],
 ) -> Captured:
-    head = stage.head()
+    head = snapshot.head()
     if len(head.files) > FILE_COUNT_MAX:
         raise errors.FailedPrecondition(f"{len(head.files)} files are too many")
     pieces: list[list[Piece]] = [[] for _ in head.files]
     checkpoint = bytearray()
     with repository.putting() as puts:
-        for ordinal, raw in _large_pieces(stage):
+        for ordinal, raw in _large_pieces(snapshot):
             pace(len(raw))
             if head.files[ordinal].name == MANIFEST:
                 checkpoint += raw
@@ -227,10 +227,10 @@ def _log_end(head: SnapshotHead) -> int:
     return check_log_files(files, head.log_start_offset)
 
 
-def _large_pieces(stage: Stage) -> Iterator[tuple[int, bytes]]:
+def _large_pieces(snapshot: HeldSnapshot) -> Iterator[tuple[int, bytes]]:
     """(ordinal of the file, bytes), cut at the same places in each backup."""
     current, parts, size = 0, list[bytes](), 0
-    for one in stage.pieces():
+    for one in snapshot.pieces():
         if parts and (one.file != current or size + len(one.data) > PIECE_BYTES):
             yield current, b"".join(parts)
             parts, size = [], 0

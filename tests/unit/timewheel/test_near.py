@@ -8,12 +8,14 @@ from hourwheel import errors
 from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
 from storage.views.unit import UNIT_BYTES, is_sorted, sort_by_key
 from tests.support.runs import KeyPair, keyed, pairs_of
-from timewheel.near import BUCKET_MS, Near
+from timewheel.near import NEAR_BUCKET_MS, Near
 
-LAST_MS = 4 * BUCKET_MS
+LAST_MS = 4 * NEAR_BUCKET_MS
 KEYS = st.tuples(st.integers(0, LAST_MS), st.integers(0, 6))
 BORDERS = st.tuples(
-    st.sampled_from([0, 1, BUCKET_MS - 1, BUCKET_MS, 2 * BUCKET_MS - 1, 2 * BUCKET_MS]),
+    st.sampled_from(
+        [0, 1, NEAR_BUCKET_MS - 1, NEAR_BUCKET_MS, 2 * NEAR_BUCKET_MS - 1, 2 * NEAR_BUCKET_MS]
+    ),
     st.sampled_from([0, 1, SEQUENCE_MAX]),
 )
 BOUNDS = st.one_of(KEYS, BORDERS).map(lambda pair: Key(*pair))
@@ -84,7 +86,7 @@ class NearBesideAList:
         if len(self.keys) > count and (frontier == before or self.near.count > count):
             # What is left cannot be dropped without dropping what `keep` demands.
             start = self.near.count and max(key[0] for key in self.keys if key <= frontier)
-            assert Key(start // BUCKET_MS * BUCKET_MS - 1, SEQUENCE_MAX) < keep
+            assert Key(start // NEAR_BUCKET_MS * NEAR_BUCKET_MS - 1, SEQUENCE_MAX) < keep
         self.keys = [key for key in self.keys if key <= frontier]
 
 

@@ -150,7 +150,7 @@ def test_load_when_more_units_share_a_key_than_a_chunk_has() -> None:
     assert not world.pending
 
 
-# -- level 0 is a cache
+# -- the near level is a cache
 
 
 def test_I1_cut_back_when_the_hour_was_being_read_loads_it_again() -> None:  # noqa: N802
@@ -172,7 +172,7 @@ def test_I1_cut_back_when_what_it_drops_was_flushed_meanwhile_loads_it_again() -
     world.flush()
     world.wheel.load_for_plan(world.cursor, after(9_000), 1_000)
     world.publish([START_MS + 2_000 + ordinal * 100 for ordinal in range(60)])
-    world.flush()  # in level 0 already, so the readers pass over it
+    world.flush()  # in the near level already, so the readers pass over it
     world.wheel.load_ahead(world.cursor, START_MS)
     assert world.wheel.near.frontier < after(9_000)
     drain(world)

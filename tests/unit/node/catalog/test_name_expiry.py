@@ -10,7 +10,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.formats.message_id import ID_DTYPE
 from node.broker.engine import EngineConfig
-from node.catalog import name_expiry, unused_topics
+from node.catalog import name_expiry, unused_names
 from node.catalog.changes import DefaultsConfig
 from node.contracts.broker import GroupSettings
 from node.contracts.transactions import PreparedPart, Preparing
@@ -189,7 +189,7 @@ async def test_topic_stays_while_an_open_transaction_may_publish_to_it(tmp_path:
 async def test_many_topics_are_looked_through_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unused_topics, "QUEUES_AT_ONCE", 1)
+    monkeypatch.setattr(unused_names, "QUEUES_AT_ONCE", 1)
     async with configured(tmp_path) as world:
         for number in range(5):
             await world.publish(world.now_ms + 1, topic=f"orders-{number}")

@@ -10,9 +10,9 @@ import pytest
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from node.broker.engine import EngineConfig
-from node.catalog import unused_groups
+from node.catalog import unused_names
 from node.catalog.changes import DefaultsConfig
-from node.catalog.unused_groups import SUBSCRIPTIONS_MAX
+from node.catalog.unused_names import SUBSCRIPTIONS_MAX
 from node.contracts.broker import GroupSettings
 from node.shard.job_planner import RetentionConfig
 from node.shard.recovery import ShardConfig
@@ -335,7 +335,7 @@ async def test_group_stays_when_somebody_else_reads_its_retries(tmp_path: Path) 
 async def test_group_of_many_queues_that_it_resolved_something_in_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unused_groups, "WINDOWS_MAX", 3)
+    monkeypatch.setattr(unused_names, "WINDOWS_MAX", 3)
     async with configured(tmp_path) as world:
         await within(world.engine.create_topic("orders", 8))
         await world.publish(*[world.now_ms + 10 * IDLE_MS] * 8)

@@ -9,7 +9,7 @@ import pytest
 from hourwheel import errors
 from node.cluster.log_repair import LogRepair
 from node.telemetry.failure import Failure
-from replication.rules.follower import Stage
+from replication.rules.follower import FollowerPhase
 from tests.support.engine_world import let_others_run, within
 from tests.support.eventually import until
 
@@ -25,7 +25,7 @@ class World:
             is_elected=False,
             identity=SimpleNamespace(node_id="n1"),
             assignment=SimpleNamespace(isr=frozenset({"n1", "n2", "n3"}), min_in_sync=0),
-            follower=SimpleNamespace(stage=Stage.FOLLOWING),
+            follower=SimpleNamespace(phase=FollowerPhase.FOLLOWING),
         )
         self.member: Any = SimpleNamespace(
             replica=self.replica, is_damaged=False, transfer_mastership=self.asked.append
@@ -142,7 +142,7 @@ async def test_master_hands_over_first() -> None:
     ("field", "value"),
     [
         ("is_elected", True),
-        ("follower", SimpleNamespace(stage=Stage.NONE)),
+        ("follower", SimpleNamespace(phase=FollowerPhase.NONE)),
         ("assignment", SimpleNamespace(isr=frozenset({"n1", "n2"}), min_in_sync=0)),
         ("assignment", SimpleNamespace(isr=frozenset({"n2"}), min_in_sync=0)),
         ("assignment", SimpleNamespace(isr=frozenset({"n1", "n2", "n3"}), min_in_sync=3)),

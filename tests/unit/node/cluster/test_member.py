@@ -225,7 +225,7 @@ async def test_successor_waits_for_the_promise_when_the_master_dies(tmp_path: Pa
         n1.member._timer.cancel()  # type: ignore[union-attr]
         for stream in n1.member._streams.values():
             stream._task.cancel()
-        await until(lambda: world["n2"].replica.follower.stage.value == "none")
+        await until(lambda: world["n2"].replica.follower.phase.value == "none")
         world.control.elect("n2")
         await until(lambda: world["n2"].replica.is_elected)
         await let_others_run()

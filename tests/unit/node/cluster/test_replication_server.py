@@ -24,7 +24,7 @@ from hourwheel.transport.grpc_errors import failure_of
 from hourwheel.types import NodeId
 from node.cluster.data_plane import Dialer
 from node.cluster.peer_trust import Trust
-from replication.rules.follower import Stage
+from replication.rules.follower import FollowerPhase
 from replication.rules.master import PROTOCOL
 from storage.files.disk import File, RealDisk
 from tests.support.engine_world import within
@@ -88,13 +88,13 @@ async def test_stranger_is_refused_and_disturbs_nobody(
 ) -> None:
     async with MemberWorld(tmp_path) as world:
         n1, n2 = await world.elect("n1"), world["n2"]
-        await until(lambda: n2.replica.follower.stage is Stage.FOLLOWING)
+        await until(lambda: n2.replica.follower.phase is FollowerPhase.FOLLOWING)
         async with calling(n2) as call:
             await call.write(hello(world, **changed))
             refused = (await within(call.read())).refused
         assert why in refused.why
         assert (refused.epoch, refused.master) == (1, "n1")
-        assert n2.replica.follower.stage is Stage.FOLLOWING, "its stream goes on"
+        assert n2.replica.follower.phase is FollowerPhase.FOLLOWING, "its stream goes on"
         await n1.publish(100_000)
         await world.agreed()
 
@@ -125,7 +125,7 @@ async def test_promise_keeps_a_follower_from_the_next_master(tmp_path: Path) -> 
             await second.write(hello(world, epoch=2, node_id="n3"))
             refused = (await within(second.read())).refused
             assert refused.wait_ms == LEASE_MS + 1
-            assert n2.replica.follower.stage is Stage.FOLLOWING
+            assert n2.replica.follower.phase is FollowerPhase.FOLLOWING
         world.jump_ms(LEASE_MS)
         async with calling(n2) as third:
             await begun(world, third, epoch=2, node_id="n3")
@@ -210,7 +210,7 @@ async def test_part_that_is_not_the_next_or_damaged_is_refused(
             await call.write(ReplicateRequest(log=part))
             assert isinstance(await broken(call), kind)
         assert n2.shard.log.end_offset == 0
-        await until(lambda: n2.replica.follower.stage is Stage.NONE)
+        await until(lambda: n2.replica.follower.phase is FollowerPhase.NONE)
         world.jump_ms(LEASE_MS)
         await world.elect_with_message("n1")
 
@@ -239,7 +239,7 @@ async def test_wrong_secret_is_refused(tmp_path: Path) -> None:
         for trust in (Trust(secret="a secret of somebody else"), Trust()):
             async with calling(world["n2"], trust) as call:
                 assert await within(call.code()) is grpc.StatusCode.UNAUTHENTICATED
-        assert world["n2"].replica.follower.stage is Stage.NONE
+        assert world["n2"].replica.follower.phase is FollowerPhase.NONE
 
 
 async def test_node_with_another_secret_is_left_out_and_the_others_serve(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ async def test_follower_says_once_an_epoch_that_it_follows_when_its_disk_is_full
             await begun(world, call, epoch=epoch, **changed)
             await call.write(ReplicateRequest(log=part))
             if disk.is_full:
-                await until(lambda: n2.replica.follower.stage is Stage.NONE)
+                await until(lambda: n2.replica.follower.phase is FollowerPhase.NONE)
             else:
                 await until(lambda: n2.replica.facts.end_offset == len(part.batches))
 

@@ -16,7 +16,7 @@ from hourwheel.internal.v1.replication_pb2 import (
 )
 from node.cluster.snapshot_receiver import SnapshotReceiver, receive_snapshot
 from node.shard.snapshot_files import Marker, find_marker, incoming
-from node.snapshot.source import Stage
+from node.snapshot.source import HeldSnapshot
 from tests.sim.disk import SimulatedDisk
 from tests.support.engine_world import let_others_run
 from tests.support.eventually import until
@@ -34,7 +34,7 @@ def parts() -> Iterator[list[FetchSnapshotResponse]]:
         yield parts_of(hold(world))
 
 
-def parts_of(stage: Stage) -> list[FetchSnapshotResponse]:
+def parts_of(stage: HeldSnapshot) -> list[FetchSnapshotResponse]:
     pieces = [FetchSnapshotResponse(bytes=piece) for piece in stage.pieces()]
     end = SnapshotEnd(total_bytes=stage.total_bytes)
     return [FetchSnapshotResponse(head=stage.head()), *pieces, FetchSnapshotResponse(end=end)]

@@ -17,7 +17,7 @@ from node.cluster.peer_trust import Trust
 from node.cluster.snapshot_receiver import receive_snapshot
 from node.cluster.snapshot_sender import SnapshotSender
 from node.snapshot.install import install_snapshot
-from node.snapshot.source import Stage
+from node.snapshot.source import HeldSnapshot
 from storage.files.disk import RealDisk
 from tests.support.eventually import until
 from tests.support.shard_world import IDENTITY, ShardWorld
@@ -138,7 +138,7 @@ async def test_request_is_refused_when_too_many_are_given(world: ShardWorld) -> 
 async def test_shard_that_never_stands_still(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Stage, "complete", lambda *_: False)
+    monkeypatch.setattr(HeldSnapshot, "complete", lambda *_: False)
     with pytest.raises(errors.Unavailable, match="too fast"):
         await take_all(master.sender, REQUEST)
     assert master.folders() == ["shard-0"]
@@ -147,13 +147,13 @@ async def test_shard_that_never_stands_still(
 async def test_reign_ends_while_files_are_held(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Stage.begin
+    begin = HeldSnapshot.begin
 
-    def end_reign(stage: Stage) -> None:
+    def end_reign(stage: HeldSnapshot) -> None:
         begin(stage)
         master.is_master = False
 
-    monkeypatch.setattr(Stage, "begin", end_reign)
+    monkeypatch.setattr(HeldSnapshot, "begin", end_reign)
     with pytest.raises(errors.NotMaster):
         await take_all(master.sender, REQUEST)
     assert master.folders() == ["shard-0"]

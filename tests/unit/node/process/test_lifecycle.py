@@ -143,7 +143,7 @@ async def test_sigusr1_hands_over_once_at_a_time_and_the_node_serves_on(
 
     def requested() -> int:
         events = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
-        return sum(one["event"] == "hand_over_requested" for one in events)
+        return sum(one["event"] == "transfer_signal_received" for one in events)
 
     async def signal_it(times: int) -> None:
         before = requested()

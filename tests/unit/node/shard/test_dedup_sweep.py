@@ -3,8 +3,8 @@
 import pytest
 
 from hourwheel import limits
-from node.shard import dedup_sweep
-from node.shard.dedup_sweep import DedupSweep
+from node.shard import sweeps
+from node.shard.sweeps import DedupSweep
 from storage.views.dedup_keys import PARTS
 from tests.unit.node.shard.test_checkpoint import make_world
 
@@ -34,7 +34,7 @@ def test_rows_when_their_messages_are_released_go(monkeypatch: pytest.MonkeyPatc
     assert keys.count == 1
     assert world.shard.views.digest() == digest != before
     assert not sweep.step(0)
-    monkeypatch.setattr(dedup_sweep, "GROWN_MIN", 1)
+    monkeypatch.setattr(sweeps, "DEDUP_GROWN_MIN", 1)
     world.publish([world.now_ms + 90_000], dedup=[7])
     world.commit()
     assert sweep.step(0), "there are many more rows than after the last round"
@@ -43,7 +43,7 @@ def test_rows_when_their_messages_are_released_go(monkeypatch: pytest.MonkeyPatc
 def test_rounds_when_nearly_all_places_are_taken_go_on_with_rests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dedup_sweep, "NEARLY_FULL_MIN", 3)
+    monkeypatch.setattr(sweeps, "DEDUP_NEARLY_FULL_MIN", 3)
     world = make_world()
     keys = world.shard.views.dedup_keys
     due_ms = world.now_ms + 100
@@ -53,18 +53,18 @@ def test_rounds_when_nearly_all_places_are_taken_go_on_with_rests(
     assert swept(sweep, 1_000) == PARTS, "a round and no more: all of them are pending"
     assert keys.count == 3
     world.advance(200)
-    assert swept(sweep, 1_000 + dedup_sweep.REST_MS - 1) == 0
-    assert swept(sweep, 1_000 + dedup_sweep.REST_MS) == PARTS
+    assert swept(sweep, 1_000 + sweeps.DEDUP_REST_MS - 1) == 0
+    assert swept(sweep, 1_000 + sweeps.DEDUP_REST_MS) == PARTS
     assert keys.count == 0
 
 
 def test_no_call_brings_more_keys_than_there_are_places_when_a_round_begins() -> None:
-    places = limits.DEDUP_KEY_COUNT_MAX - dedup_sweep.NEARLY_FULL_MIN
+    places = limits.DEDUP_KEY_COUNT_MAX - sweeps.DEDUP_NEARLY_FULL_MIN
     assert places >= limits.BATCH_MESSAGE_COUNT_MAX
 
 
 def test_rows_that_a_restart_brings_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dedup_sweep, "GROWN_MIN", 2)
+    monkeypatch.setattr(sweeps, "DEDUP_GROWN_MIN", 2)
     world = make_world()
     world.publish([world.now_ms + 100] * 2, dedup=[1, 4])
     world.commit()

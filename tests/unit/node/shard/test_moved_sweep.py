@@ -1,7 +1,7 @@
 """Rows of moved messages that nothing asks about any more go, and the others stay."""
 
-from node.shard.moved_sweep import MovedSweep
 from node.shard.recovery import ShardConfig
+from node.shard.sweeps import MovedSweep
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.shard_world import ShardWorld

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from node.shard.recovery import ShardConfig
-from node.shard.tombstone_sweep import TombstoneSweep
+from node.shard.sweeps import TombstoneSweep
 from storage.views.bit_pages import U64
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_views import check_views, rebuilt_digest

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from node.snapshot.source import Stage
+from node.snapshot.source import HeldSnapshot
 from storage.files.file_header import FILE_HEADER_BYTES
 from storage.queues.queue_chunk import ENTRIES_AT
 from tests.support.shard_world import ShardWorld
@@ -37,7 +37,7 @@ def world() -> Iterator[ShardWorld]:
         yield world
 
 
-def names(stage: Stage, end: str) -> list[str]:
+def names(stage: HeldSnapshot, end: str) -> list[str]:
     return [one.name for one in stage.head().files if one.name.endswith(end)]
 
 
@@ -53,7 +53,7 @@ def flip(world: ShardWorld, name: str, at: Callable[[int], int]) -> None:
 def find_damage(world: ShardWorld, name: str, at: Callable[[int], int]) -> errors.DataLoss | None:
     """What is said of a snapshot whose file was damaged before it was held."""
     flip(world, name, at)
-    stage = Stage(world.place, 1)
+    stage = HeldSnapshot(world.place, 1)
     try:
         stage = hold(world, 1)
         stage.verify()
@@ -118,7 +118,7 @@ def test_file_that_is_missing_is_named(world: ShardWorld, end: str) -> None:
     path = world.place.under(names(stage, end)[0])
     stage.close()
     world.disk.rename(path, path + ".aside")
-    stage = Stage(world.place, 2)
+    stage = HeldSnapshot(world.place, 2)
     stage.begin()
     with pytest.raises(errors.CorruptFile, match="is missing") as caught:
         stage.complete(log_state(world))

@@ -9,7 +9,7 @@ from hourwheel import errors
 from node.shard.recovery import Opened
 from node.shard.snapshot_files import MARKER, Marker, end_of_log, read_lost_end, write_lost_end
 from node.snapshot.install import install_snapshot, set_aside_damaged
-from node.snapshot.source import Stage
+from node.snapshot.source import HeldSnapshot
 from storage.log.epochs import EPOCH_SEEN, EpochStore
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.every_step import EveryStepDisk, lose_power_at_every_step
@@ -38,7 +38,7 @@ class Given:
             self.world = begin_world(1)
             age(self.world, Random(1))
             live(self.world, Random(2), 6)
-            self.stage: Stage = hold(self.world)
+            self.stage: HeldSnapshot = hold(self.world)
         self.end = self.world.shard.log.end_offset
 
     def prepare(self, disk: SimulatedDisk, *, replaced_end_offset: int = 0) -> Marker:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from hourwheel import errors
-from node.snapshot.reopening import reopen_shard
+from node.snapshot.install import reopen_shard
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import ShardWorld
 from tests.support.small_sizes import small_sizes

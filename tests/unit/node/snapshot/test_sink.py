@@ -23,7 +23,7 @@ from node.shard.snapshot_files import (
     incoming,
 )
 from node.snapshot.sink import Incoming, check_head
-from node.snapshot.source import Stage
+from node.snapshot.source import HeldSnapshot
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.shard_world import IDENTITY
 from tests.support.small_sizes import small_sizes
@@ -33,7 +33,7 @@ SEGMENT = "log/00000000000000000000.log"
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[HeldSnapshot]:
     """A snapshot to be given."""
     with small_sizes(16):
         world = begin_world(1)
@@ -50,7 +50,7 @@ def head_of(*files: tuple[str, int], **facts: Any) -> SnapshotHead:
 GOOD = (("epochs", 80), (SEGMENT, 164), ("checkpoint", 90))
 
 
-def test_head_when_it_is_one(stage: Stage) -> None:
+def test_head_when_it_is_one(stage: HeldSnapshot) -> None:
     files, end = check_head(head_of(*GOOD, applied_offset=100), EPOCH)
     assert (len(files), end) == (3, 100)
     check_head(stage.head(), EPOCH)
@@ -95,7 +95,7 @@ def refuses(head: SnapshotHead) -> None:
     assert disk.list("") == []
 
 
-def test_snapshot_is_complete_when_all_has_come(stage: Stage) -> None:
+def test_snapshot_is_complete_when_all_has_come(stage: HeldSnapshot) -> None:
     disk = SimulatedDisk()
     marker = receive(stage, disk, replaced_end_offset=17)
     assert marker.replaced_end_offset == 17
@@ -106,7 +106,7 @@ def test_snapshot_is_complete_when_all_has_come(stage: Stage) -> None:
     assert find_marker(incoming(place_on(disk))) == marker
 
 
-def test_what_was_there_before_goes(stage: Stage) -> None:
+def test_what_was_there_before_goes(stage: HeldSnapshot) -> None:
     disk = SimulatedDisk()
     receive(stage, disk)
     disk.open("shard-0.incoming/log/x", create=True)
@@ -156,7 +156,7 @@ def swap(pieces: list[SnapshotBytes]) -> None:
     ],
 )
 def test_piece_is_refused_when_it_is_not_the_next(
-    stage: Stage, damage: Callable[[list[SnapshotBytes]], Any]
+    stage: HeldSnapshot, damage: Callable[[list[SnapshotBytes]], Any]
 ) -> None:
     pieces = list(stage.pieces())
     damage(pieces)
@@ -179,7 +179,9 @@ def test_piece_is_refused_when_it_is_not_the_next(
 @pytest.mark.parametrize(
     "what", ["total", "applied", "epochs", "two heads", "no head", "no head 2"]
 )
-def test_snapshot_is_refused_when_its_parts_contradict_each_other(stage: Stage, what: str) -> None:
+def test_snapshot_is_refused_when_its_parts_contradict_each_other(
+    stage: HeldSnapshot, what: str
+) -> None:
     head, total = stage.head(), stage.total_bytes
     taking = Incoming(place_on(SimulatedDisk()), EPOCH)
     if what == "applied":
@@ -203,7 +205,7 @@ def test_snapshot_is_refused_when_its_parts_contradict_each_other(stage: Stage, 
         take_all()
 
 
-def test_files_of_another_cluster_are_refused(stage: Stage) -> None:
+def test_files_of_another_cluster_are_refused(stage: HeldSnapshot) -> None:
     disk = SimulatedDisk()
     place = place_on(disk)
     taking = Incoming(type(place)(disk, "shard-0", IDENTITY._replace(cluster_id=bytes(16))), EPOCH)
@@ -214,19 +216,19 @@ def test_files_of_another_cluster_are_refused(stage: Stage) -> None:
         taking.finish(SnapshotEnd(total_bytes=stage.total_bytes), 0)
 
 
-def test_disk_is_full_before_anything_is_written(stage: Stage) -> None:
+def test_disk_is_full_before_anything_is_written(stage: HeldSnapshot) -> None:
     disk = SimulatedDisk(capacity_bytes=8_192)
     with pytest.raises(errors.DiskFull, match="are free"):
         Incoming(place_on(disk), EPOCH).begin(stage.head())
     assert disk.list("") == []
 
 
-def add_all(taking: Incoming, stage: Stage) -> None:
+def add_all(taking: Incoming, stage: HeldSnapshot) -> None:
     for piece in stage.pieces():
         taking.add(piece)
 
 
-def test_disk_is_full_on_the_way(stage: Stage) -> None:
+def test_disk_is_full_on_the_way(stage: HeldSnapshot) -> None:
     disk = SimulatedDisk()
     taking = Incoming(place_on(disk), EPOCH)
     taking.begin(stage.head())
@@ -239,7 +241,7 @@ def test_disk_is_full_on_the_way(stage: Stage) -> None:
 
 @pytest.mark.parametrize("takes_effect", [False, True])
 def test_marker_means_complete_when_power_fails_at_each_operation(
-    stage: Stage, takes_effect: bool
+    stage: HeldSnapshot, takes_effect: bool
 ) -> None:
     disk = SimulatedDisk()
     marker = receive(stage, disk)

@@ -9,7 +9,7 @@ from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import SnapshotHead
 from node.shard.checkpoint import MANIFEST
 from node.snapshot.install import install_snapshot
-from node.snapshot.source import Stage
+from node.snapshot.source import HeldSnapshot
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import IDENTITY, ShardWorld
 from tests.support.small_sizes import small_sizes
@@ -94,7 +94,7 @@ def test_head_tells_files_in_order() -> None:
 def test_log_is_cut_at_the_high_watermark() -> None:
     world, _ = begin()
     live(world, Random(5), 10)
-    stage = Stage(world.place, 0)
+    stage = HeldSnapshot(world.place, 0)
     stage.begin()
     state = log_state(world)
     applied = world.maintenance.manifest.applied_offset
@@ -122,7 +122,7 @@ def test_views_are_left_out_when_there_is_no_checkpoint() -> None:
 
 def test_nothing_is_there_when_nothing_is_committed() -> None:
     empty = ShardWorld(SimulatedDisk(), CONFIG)
-    stage = Stage(empty.place, 0)
+    stage = HeldSnapshot(empty.place, 0)
     stage.begin()
     assert stage.complete(log_state(empty)._replace(high_watermark=0, segments=[]))
     assert names(stage.head()) == ["epochs"]
@@ -175,7 +175,7 @@ def test_snapshot_is_whole_or_refused_when_the_shard_goes_on_meanwhile(how: str)
                     world.save()
 
         disk.interrupt_at, disk.interrupt = disk.links + at, go_on
-        stage = Stage(world.place, 0)
+        stage = HeldSnapshot(world.place, 0)
         stage.begin()
         state, digest = log_state(world), world.shard.views.digest()
         is_whole = stage.complete(state)
@@ -192,7 +192,7 @@ def test_snapshot_is_whole_or_refused_when_the_shard_goes_on_meanwhile(how: str)
 def test_manifest_is_damaged() -> None:
     world, disk = begin()
     disk.flip_bit(world.place.under(MANIFEST), 100)
-    stage = Stage(world.place, 0)
+    stage = HeldSnapshot(world.place, 0)
     with pytest.raises(errors.CorruptFile):
         stage.begin()
 

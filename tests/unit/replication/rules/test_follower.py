@@ -14,7 +14,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from replication.rules.follower import Follower, LogFacts, Stage
+from replication.rules.follower import Follower, FollowerPhase, LogFacts
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
 from storage.files.file_header import Identity
@@ -89,7 +89,7 @@ def test_hello_is_refused_when_it_is_meant_for_somebody_else(other: dict[str, An
     world = World()
     assert isinstance(world.hear(3, **other), Refused)
     assert world.seen.epoch == 0
-    assert world.follower.stage is Stage.NONE
+    assert world.follower.phase is FollowerPhase.NONE
 
 
 def test_refusal_says_for_good_and_why_when_the_master_speaks_another_protocol() -> None:
@@ -111,7 +111,7 @@ def test_I4_hello_is_refused_when_its_epoch_is_over_or_of_another(  # noqa: N802
     refused = world.hear(epoch, master)
     assert isinstance(refused, Refused)
     assert (refused.epoch, refused.master, refused.wait_ms) == (3, "a", 0)
-    assert world.follower.stage is Stage.FOLLOWING
+    assert world.follower.phase is FollowerPhase.FOLLOWING
 
 
 def test_I4_hello_of_the_next_master_waits_when_a_grant_lasts() -> None:  # noqa: N802

@@ -101,11 +101,12 @@ def hear(isr: InSyncReplicas, *calls: Callable[[InSyncReplicas], object]) -> str
 
 def test_one_change_is_under_way_at_a_time() -> None:
     isr = make()
-    assert isr.plan(names("c"), names("")) is not None
+    change = isr.plan(names("c"), names(""))
+    assert change is not None
     assert isr.plan(names("b"), names("d")) is None
     isr.on_state(names("abc"), 5)  # read before the change arrived: it may still come
     assert isr.plan(names("b"), names("d")) is None
-    isr.on_refused()
+    isr.on_refused(change)
     assert isr.plan(names("b"), names("")) is not None
 
 

@@ -1,4 +1,7 @@
-"""Tasks of Celery and dramatiq with Hourwheel as the broker, beside Redis where there is one."""
+"""Tasks of Celery and dramatiq with Hourwheel as the broker, beside Redis where there is one.
+
+In the same run handlers of Hourwheel do the same, in the ways in which they can be run.
+"""
 
 import asyncio
 import contextlib
@@ -9,13 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
+from hourwheel.workers.app import App
 from node.process.subprocess_node import ChildNode
 from node.tools.local_cluster.nodes import find_free_ports
+from tests.bench import workers
 from tests.bench.results import Report
 from tests.bench.sizes import Size
 from tests.support.eventually import before_the_next_look
@@ -65,9 +71,37 @@ _COMMANDS: Final = {
     "celery": ("celery", "-A", "work", "worker", "-c", "2", "--loglevel", "ERROR"),
     "dramatiq": ("dramatiq", "work", "--processes", "2", "--threads", "8"),
 }
+_SENDERS: Final = 8
+tasks, threads = App(group="tasks"), App(group="threads")
+"""Handlers of Hourwheel that do what the tasks do; children load them from here."""
+_KINDS: Final = (
+    workers.Kind("coroutines, 1 process", tasks, "tests.bench.task_queues:tasks", 0),
+    workers.Kind("threads, 1 process", threads, "tests.bench.task_queues:threads", 0),
+    workers.Kind("coroutines, 2 children", tasks, "tests.bench.task_queues:tasks", 2),
+    workers.Kind("threads, 2 children", threads, "tests.bench.task_queues:threads", 2),
+)
+_DONE: Final = "BENCH_DONE"
+"""The file that these handlers write to, as a variable of the environment."""
 _STEADY_BYTES: Final = 1 << 20
 """A worker that grows by less in that time is not fetching."""
 _WAIT_S: Final = 600.0
+
+
+@tasks.handler(workers.TOPIC, concurrency=workers.CONCURRENCY)
+async def write_in_task(body: bytes) -> None:
+    """One byte."""
+    os.write(_done(), b".")
+
+
+@threads.handler(workers.TOPIC, concurrency=workers.CONCURRENCY)
+def write_in_thread(body: bytes) -> None:
+    """One byte."""
+    os.write(_done(), b".")
+
+
+@cache
+def _done() -> int:
+    return os.open(os.environ[_DONE], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 @dataclass
@@ -87,6 +121,7 @@ async def run(size: Size, folder: Path) -> Report:
     report = Report(
         [
             f"{count:,} tasks that write one byte, sent by 8 threads before the workers start",
+            f"handlers of Hourwheel: {workers.CONCURRENCY} at one time in each process",
             "sent: from the second one on, for the first one connects",
             "Celery: 2 children, acknowledged early; dramatiq: 2 processes of 8 threads",
             f"{later:,} tasks for in an hour; memory is what is resident more than before them",
@@ -102,7 +137,40 @@ async def run(size: Size, folder: Path) -> Report:
                     report.conditions.append("Redis is left out: no server, or no client for it")
                     break
                 await _measure(report, broker, library, place, size)
+    place = folder / "handlers"
+    place.mkdir()
+    await _measure_handlers(report, place, count)
     return report
+
+
+async def _measure_handlers(report: Report, folder: Path, count: int) -> None:
+    """Hourwheel's own: each way of running them works off the same messages."""
+    os.environ[_DONE] = str(folder / "done")
+    try:
+        async with ChildNode(folder / "node", log_file=folder / "node.log") as node:
+            sent = await asyncio.to_thread(_send_to_handlers, node.address, count)
+            report.add("handlers + Hourwheel: sent", sent, "tasks/s")
+            for kind in _KINDS:
+                found = await workers.measure(node.address, kind, count)
+                name = f"handlers, {kind.name}: handled"
+                report.add(name, count / found.seconds, "tasks/s", note="from the first poll on")
+    finally:
+        del os.environ[_DONE]
+        _done.cache_clear()
+
+
+def _send_to_handlers(server: str, count: int) -> float:
+    """Tasks a second, as the programs of the libraries send them: the first one connects."""
+    app = App(server)
+    try:
+        app.publish(workers.TOPIC, b"0")
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(_SENDERS) as senders:
+            publish = partial(app.publish, workers.TOPIC)
+            list(senders.map(publish, (b"%d" % number for number in range(1, count))))
+        return (count - 1) / (time.perf_counter() - begun)
+    finally:
+        app.close()
 
 
 def _counts(size: Size) -> tuple[int, int]:

@@ -73,3 +73,21 @@ async def test_what_a_killed_worker_had_comes_to_the_next_one_at_once(
     async with CeleryWorker(tmp_path, node.address, "--pool", "threads", "-c", "2") as second:
         await until(lambda: len(second.runs("late")) == 2)
         assert await second.stop() == 0
+
+
+async def test_a_busy_worker_hears_what_is_revoked_where_it_is_told_to_listen(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    """As the guide says: its only child has a task that does not end, and others wait for it."""
+    worker = CeleryWorker(tmp_path, node.address, "-c", "1")
+    worker.environ["LISTENS"] = "yes"
+    async with worker:
+        await worker.run("shop.late.delay('hang'); shop.late.delay('hang')")
+        await until(lambda: worker.runs("late"))
+        said = await worker.run("""
+            revoked = shop.note.delay("never")
+            shop.app.control.revoke(revoked.id)
+            found = shop.app.control.inspect(timeout=30, limit=1)
+            print([revoked.id] in found.revoked().values())
+        """)
+        assert said == "True\n"

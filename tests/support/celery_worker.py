@@ -23,6 +23,7 @@ PROGRAM: Final = """
         broker_connection_retry_on_startup=True,
         task_ignore_result=True,
         worker_lost_wait=0.1,
+        worker_pool_putlocks="LISTENS" not in os.environ,
         worker_prefetch_multiplier=4,
         worker_cancel_long_running_tasks_on_connection_loss=False,
     )

@@ -4,6 +4,7 @@ import sys
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from dramatiq.brokers.stub import StubBroker
@@ -14,8 +15,7 @@ from tests.support.guide_commands import fenced
 
 def run(page: str) -> dict[str, Any]:
     """What the program of a page defines; it connects to nothing."""
-    (program,) = fenced(page, "python")
-    return execute(program, "shop")
+    return execute(fenced(page, "python")[0], "shop")
 
 
 def execute(program: str, name: str) -> dict[str, Any]:
@@ -42,6 +42,34 @@ def test_program_for_all_others_has_its_handler(capsys: pytest.CaptureFixture[st
     found["close_unpaid"]({"id": 17})
     assert capsys.readouterr().out == "closing order 17\n"
     assert [one.topic for one in found["app"].handlers] == ["unpaid"]
+
+
+@pytest.mark.parametrize(
+    ("at", "library", "calls"),
+    [
+        (1, "rq_scheduler", ["Scheduler().enqueue_in", "Scheduler().cancel"]),
+        (2, "boto3", ["client().send_message"]),
+        (3, "boto3", ["client().create_schedule", "client().delete_schedule"]),
+        (4, "redis", ["Redis().zadd", "Redis().zrem"]),
+        (5, "pika", ["BlockingConnection().channel().basic_publish"]),
+    ],
+)
+def test_programs_from_before_are_programs(
+    at: int, library: str, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They call what they say they come from: with libraries that take anything."""
+    for name in ("rq_scheduler", "redis", "boto3", "pika"):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    programs = fenced("docs/guides/from-others.md", "python")
+    assert len(programs) == 6
+    found = execute(programs[at], "before")
+    assert callable(found.get("work", found.get("close_unpaid")))
+    made = sys.modules[library]
+    assert isinstance(made, MagicMock)
+    made.reset_mock()
+    found["ordered"](17)
+    found["paid"](17)
+    assert [name for name, *_ in made.mock_calls if name.endswith(tuple(calls))] == calls
 
 
 def test_program_of_apscheduler_runs_its_jobs(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -88,6 +89,7 @@ class App:
         self._handlers: list[Handler] = []
         self._recurrences: list[Recurring] = []
         self._producer: Producer | None = None
+        self._making_producer = threading.Lock()
 
     if not TYPE_CHECKING:  # to which each attribute would be one
 
@@ -305,10 +307,11 @@ class App:
 
     @property
     def producer(self) -> Producer:
-        """The app's own, for all else that a producer does."""
-        if self._producer is None:
-            self._producer = Producer(self.server, **self._access)
-        return self._producer
+        """The app's own, for all else that a producer does. One for all threads."""
+        with self._making_producer:
+            if self._producer is None:
+                self._producer = Producer(self.server, **self._access)
+            return self._producer
 
     @property
     def credentials(self) -> Credentials:
@@ -333,9 +336,10 @@ class App:
 
     def close(self) -> None:
         """Close the producer."""
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
+        with self._making_producer:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
 
     # --- serving --------------------------------------------------------------------------------
 

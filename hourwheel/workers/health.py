@@ -59,9 +59,11 @@ class WorkerHealth(NamedTuple):
         return all(one.is_receiving for one in self.handlers) and self.live_processes > 0
 
     def shown(self) -> Mapping[str, Any]:
-        """How many children there are, and which handlers receive."""
-        names = {one.name: one.is_receiving for one in self.handlers}
-        return {"processes": self.live_processes, "receiving": names}
+        """How many children there are, and which handlers receive, by topic."""
+        found: dict[str, dict[str, bool]] = {}
+        for one in self.handlers:
+            found.setdefault(one.name, {})[one.topic] = one.is_receiving
+        return {"processes": self.live_processes, "receiving": found}
 
     def samples(self) -> Samples:
         """Of `metrics.FAMILIES`."""

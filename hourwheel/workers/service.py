@@ -130,6 +130,7 @@ class Service:
         finally:
             if not is_settled:  # a poll that still waits would lease what is given back now
                 await self._end_step()
+                await self._give_back_unseen()
                 await self._consumer.settle()
             for one in (stop, *self._tasks):
                 one.cancel()
@@ -145,10 +146,19 @@ class Service:
         step = self._step = asyncio.create_task(waited)
         await asyncio.wait({step, stop}, return_when=asyncio.FIRST_COMPLETED)
         await self._end_step()
+        self._step = None
         if step.cancelled():
             return
         for message in step.result():
             self._start(message)
+
+    async def _give_back_unseen(self) -> None:
+        """What the last poll has brought in the turn in which this was cancelled."""
+        step = self._step
+        if step is None or step.cancelled() or step.exception() is not None:
+            return
+        for message in step.result():
+            await give_back(self._consumer, message, GIVEN_BACK)
 
     async def _end_step(self) -> None:
         if self._step is not None and not self._step.done():

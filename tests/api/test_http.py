@@ -159,6 +159,22 @@ async def test_a_call_with_an_idempotency_key_happens_once(world: HttpWorld) -> 
         assert (await world.post(path, body, idempotency_key=key)).status == 400
 
 
+async def test_an_idempotency_key_of_a_call_that_was_refused_is_free_for_the_corrected_one(
+    world: HttpWorld,
+) -> None:
+    path, body = "/v1/topics/t/messages", {"text": "x", "delay": "1h", "dedup_key": "d"}
+    refused = await world.post(path, body, idempotency_key="a")
+    assert (refused.status, refused.reason) == (400, "INVALID_ARGUMENT")
+    corrected = {**body, "if_pending": "reject"}
+    assert (await world.post(path, corrected, idempotency_key="a")).status == 201
+    other = await world.post(path, {**corrected, "delay": "2h"}, idempotency_key="a")
+    assert (other.status, other.reason) == (422, "IDEMPOTENCY_KEY_REUSED")
+    pending = await world.post(path, corrected, idempotency_key="b")
+    assert (pending.status, pending.reason) == (409, "ALREADY_PENDING")
+    other = await world.post(path, {"text": "x", "delay": "1h"}, idempotency_key="b")
+    assert (other.status, other.reason) == (422, "IDEMPOTENCY_KEY_REUSED"), "a node had it"
+
+
 async def test_an_idempotency_key_stands_for_one_request_at_all_gateways(world: HttpWorld) -> None:
     path, meta = "/v1/topics/t/messages", {"keys": ["k"], "properties": {"a": "1", "b": "2"}}
     body = [{"text": "x", "delay": "1h", **meta}, {"text": "y", "delay": "1h"}]

@@ -182,7 +182,8 @@ async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:
         await until(is_done)
         await until(lambda: fetch("/healthz")[0] == 200)
         health: dict[str, Any] = json.loads(fetch("/healthz")[1])
-        assert health == {"processes": 1, "receiving": {"shop.handle": True, "shop.slow": True}}
+        receiving = {"shop.handle": {"orders": True}, "shop.slow": {"slow": True}}
+        assert health == {"processes": 1, "receiving": receiving}
         assert fetch("/")[0] == 404
         assert await worker.stop() == 0
 

@@ -1,5 +1,7 @@
 import asyncio
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,26 @@ def test_the_server_is_the_environments_where_the_program_says_none(
     monkeypatch.setenv("HOURWHEEL_SERVER", "a:1,b:2")
     assert App().server == "a:1,b:2"
     assert App("c:3").server == "c:3"
+
+
+def test_all_threads_have_one_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    class Slow:
+        def __init__(self, *_: object, **__: object) -> None:
+            threading.Event().wait(0.02)
+            made.append(self)
+
+        def close(self) -> None:
+            made.remove(self)
+
+    monkeypatch.setattr("hourwheel.workers.app.Producer", Slow)
+    app = App()
+    with ThreadPoolExecutor(8) as threads:
+        found = {threads.submit(lambda: app.producer) for _ in range(8)}
+        assert len({id(one.result()) for one in found}) == 1
+    app.close()
+    assert made == []
 
 
 def test_messages_are_made_of_what_a_program_says() -> None:

@@ -23,7 +23,7 @@ def test_a_worker_is_healthy_while_all_its_handlers_receive() -> None:
     health = [WorkerHealth([one], 2, 5)]
     server = HealthServer("127.0.0.1", 0, FAMILIES, lambda: health[0])
     try:
-        expected = '{"processes": 2, "receiving": {"shop.close": true}}'
+        expected = '{"processes": 2, "receiving": {"shop.close": {"orders": true}}}'
         assert fetch(server.port, "/healthz") == (200, expected)
         _, metrics = fetch(server.port, "/metrics")
         labels = 'group="shop",handler="shop.close"'
@@ -35,6 +35,10 @@ def test_a_worker_is_healthy_while_all_its_handlers_receive() -> None:
             assert line in metrics
         health[0] = WorkerHealth([one, other], 2, 5)
         assert fetch(server.port, "/healthz")[0] == 503
+        second = one._replace(topic="returns", is_receiving=False)
+        health[0] = WorkerHealth([second, one], 2, 5)
+        topics = '"receiving": {"shop.close": {"returns": false, "orders": true}}'
+        assert fetch(server.port, "/healthz") == (503, f'{{"processes": 2, {topics}}}')
         health[0] = WorkerHealth([one], 0, 5)
         assert fetch(server.port, "/healthz")[0] == 503
         assert fetch(server.port, "/else")[0] == 404

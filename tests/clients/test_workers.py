@@ -217,7 +217,10 @@ async def test_an_app_serves_within_a_program(node: ChildNode) -> None:
     serving = asyncio.create_task(app.serve(stopping))
     await publish(node.address, "orders", "a", "b")
     await until(lambda: len(seen) == 2)
-    await app.publish_async("later", {"id": 3}, in_="10ms", key="k")
+    await app.publish_async("later", {"id": 1}, in_="1h", key="gone")
+    assert (await app.cancel_async("later", "gone")).name == "CANCELLED"
+    await app.publish_async("later", {"id": 3}, in_="1h", key="k")
+    assert (await app.move_async("later", "k", in_="10ms")).name == "RESCHEDULED"
     await serving
     assert seen == {"a": 1, "b": 1, "later 3": 1}
     await asyncio.to_thread(app.close)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hourwheel.errors import Cancelled, FailedPrecondition, InvalidArgument, InvalidDueTime
+from hourwheel.outcomes import IfPending
 from hourwheel.workers.app import App, load_app, make_message
 from hourwheel.workers.command import WorkerOptions, run_worker
 from hourwheel.workers.results import Retry
@@ -85,6 +86,9 @@ def test_messages_are_made_of_what_a_program_says() -> None:
     assert make_message(b"x", in_=timedelta(seconds=1)).delay_ms == 1_000
     assert make_message("x", at=datetime(2027, 1, 1, tzinfo=UTC)).due_ms == 1_798_761_600_000
     assert make_message("x").delay_ms is None
+    pending = make_message("x", dedup_key="d", if_pending=IfPending.KEEP, ordering_key="o")
+    found = pending.dedup_key, pending.if_pending, pending.ordering_key, pending.priority
+    assert found == ("d", IfPending.KEEP, "o", 0)
     assert make_message("x", in_=timedelta(days=90)).delay_ms == 90 * 86_400_000
     zero: Any = 0
     assert make_message("x", in_=zero).delay_ms == 0

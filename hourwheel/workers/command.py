@@ -163,6 +163,8 @@ def _serve_health(
                 one.is_receiving,
                 one.running_count,
                 dict(one.counts),
+                one.durations,
+                one.lost_lease_count,
             )
             for one in worker.services
         ]

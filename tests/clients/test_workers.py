@@ -184,6 +184,8 @@ async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:
         health: dict[str, Any] = json.loads(fetch("/healthz")[1])
         receiving = {"shop.handle": {"orders": True}, "shop.slow": {"slow": True}}
         assert health == {"processes": 1, "receiving": receiving}
+        taken = 'hourwheel_worker_message_duration_seconds_count{group="shop",handler="shop.handle"'
+        assert f'{taken},topic="orders"}} 3.0' in fetch("/metrics")[1], "one of them twice"
         assert fetch("/")[0] == 404
         assert await worker.stop() == 0
 

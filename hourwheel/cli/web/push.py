@@ -1,14 +1,15 @@
 """`hourwheel push`."""
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hourwheel.cli import program_logs
 from hourwheel.cli.access import current_access
 from hourwheel.cli.options import Server, duration_option
 from hourwheel.cli.output import Output, run
+from hourwheel.cli.program_logs import LogFormat, LogFormatOption
 from hourwheel.cli.web.extras import needed
 from hourwheel.errors import ConfigError
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -26,17 +27,18 @@ def push(
             parser=duration_option,
             metavar="DURATION",
             help="How long POSTs may take to end.",
-            show_default="30s",
+            show_default="25s",
         ),
-    ] = "30s",  # type: ignore[assignment]  # typer parses defaults, too
+    ] = "25s",  # type: ignore[assignment]  # typer parses defaults, too
     health: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics here.")
     ] = "",
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Deliver messages of groups by POST to webhooks, until SIGTERM or Ctrl-C."""
     settings = needed("hourwheel.webhooks.settings", "http")
     command = needed("hourwheel.webhooks.command", "http")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    program_logs.configure(log_format)
     try:
         settings.read_push_settings(config)
     except ConfigError as error:

@@ -9,11 +9,9 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli import program_logs
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import duration_option
-from hourwheel.cli.output import Output, run
-from hourwheel.cli.program_logs import LogFormat, LogFormatOption
+from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
 from hourwheel.workers.app import App, load_app
 from hourwheel.workers.command import STOP_MS, WorkerOptions, run_worker
 
@@ -81,7 +79,7 @@ def worker(
     ] = None,
 ) -> None:
     """Run the handlers of an app, until SIGTERM or Ctrl-C."""
-    program_logs.configure(log_format)
+    configure_logs(log_format)
     output = Output(is_json=False)
     if is_reloading:
         _run_and_reload(sys.argv)

@@ -5,11 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hourwheel.cli import program_logs
 from hourwheel.cli.access import current_access
 from hourwheel.cli.options import Server
-from hourwheel.cli.output import Output, run
-from hourwheel.cli.program_logs import LogFormat, LogFormatOption
+from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
 from hourwheel.cli.web.extras import needed
 from hourwheel.errors import ConfigError
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -31,7 +29,7 @@ def http(
     """Serve the HTTP API: JSON calls, passed on to the nodes with their callers' credentials."""
     settings = needed("hourwheel.gateway.settings", "http")
     command = needed("hourwheel.gateway.command", "http")
-    program_logs.configure(log_format)
+    configure_logs(log_format)
     paths = [] if config is None else [str(config)]
 
     def read() -> tuple[Any, list[str]]:

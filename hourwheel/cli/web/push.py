@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
-from hourwheel.cli import program_logs
 from hourwheel.cli.access import current_access
 from hourwheel.cli.options import Server, duration_option
-from hourwheel.cli.output import Output, run
-from hourwheel.cli.program_logs import LogFormat, LogFormatOption
+from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
 from hourwheel.cli.web.extras import needed
 from hourwheel.errors import ConfigError
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -38,7 +36,7 @@ def push(
     """Deliver messages of groups by POST to webhooks, until SIGTERM or Ctrl-C."""
     settings = needed("hourwheel.webhooks.settings", "http")
     command = needed("hourwheel.webhooks.command", "http")
-    program_logs.configure(log_format)
+    configure_logs(log_format)
     try:
         settings.read_push_settings(config)
     except ConfigError as error:

@@ -41,6 +41,7 @@ from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.meta import MessageMeta
 from hourwheel.transport.channel import SERVER_DEFAULT, Channel
 from hourwheel.transport.endpoints import Servers
+from hourwheel.workers.app import App
 from hourwheel.workers.execution import CallNext, Middleware
 from hourwheel.workers.handler import MessageContext
 from hourwheel.workers.results import Reject, Retry
@@ -56,6 +57,7 @@ __all__ = [
     "TracedProducer",
     "context_of",
     "handler_spans",
+    "instrument",
     "process_span",
 ]
 
@@ -276,6 +278,21 @@ def handler_spans(*, tracer_provider: trace.TracerProvider | None = None) -> Mid
                 raise
 
     return traced
+
+
+def instrument(app: App, *, tracer_provider: trace.TracerProvider | None = None) -> None:
+    """Trace what an app publishes, and the calls of its handlers.
+
+    By `TracedProducer` and `handler_spans`:
+
+        app = App(group="shop")
+        instrument(app)
+
+    A handler's span is outside of all middleware, linked to the span that published its message;
+    what the handler publishes itself is a child of it.
+    """
+    app.middleware = (handler_spans(tracer_provider=tracer_provider), *app.middleware)
+    app.produce_by(partial(TracedProducer, tracer_provider=tracer_provider))
 
 
 def context_of(message: ReceivedMessage) -> Context:

@@ -6,20 +6,19 @@ Of one dedup key one message is pending at most. A later one takes the place of 
 so the last change counts, and a burst of a thousand is one call of the handler.
 """
 
-from datetime import timedelta
-
-from hourwheel import App, IfPending, Message
+from hourwheel import App, IfPending
 
 app = App(group="search")
 TOPIC = "documents.changed"
-QUIET = timedelta(seconds=30)
+QUIET = "30s"
 INDEXED: list[str] = []
 """Stands for the search index."""
 
 
 def change(document: str) -> None:
     """Somebody types."""
-    _publish(document, f"last {document}", IfPending.REPLACE)
+    key = f"last {document}"
+    app.publish(TOPIC, document, in_=QUIET, dedup_key=key, if_pending=IfPending.REPLACE)
 
 
 def look_at(document: str) -> None:
@@ -27,13 +26,8 @@ def look_at(document: str) -> None:
 
     So there is one call in half a minute, also for a document that never rests.
     """
-    _publish(document, f"first {document}", IfPending.KEEP)
-
-
-def _publish(document: str, key: str, if_pending: IfPending) -> None:
-    body, kind = document.encode(), "text/plain"
-    message = Message(body, delay=QUIET, dedup_key=key, if_pending=if_pending, content_type=kind)
-    app.producer.publish(TOPIC, message)
+    key = f"first {document}"
+    app.publish(TOPIC, document, in_=QUIET, dedup_key=key, if_pending=IfPending.KEEP)
 
 
 @app.handler(TOPIC)

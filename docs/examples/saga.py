@@ -10,10 +10,11 @@ from hourwheel import App, Reject
 
 app = App(group="trips")
 STEPS = ("flight", "hotel", "car")
-BOOKED: dict[str, list[str]] = {}
-"""Trip -> steps that are done. Stands for a table."""
+DONE = "booked"
+BEGUN: dict[str, list[str]] = {}
+"""Trip -> steps that are booked, or perhaps. Stands for a table."""
 ENDED: dict[str, str] = {}
-"""Trip -> how it ended."""
+"""Trip -> how it ended. Who writes first decides: stands for a table with the trip as its key."""
 
 
 class SoldOut(Exception):
@@ -30,7 +31,7 @@ def undo(trip: str, step: str) -> None:
 
 def start(trip: str) -> None:
     """Somebody wants to travel."""
-    BOOKED[trip] = []
+    BEGUN[trip] = []
     app.publish("trips.deadline", trip, in_="15m", key=trip)
     app.publish("trips.book", {"trip": trip, "step": STEPS[0]})
 
@@ -39,34 +40,36 @@ def start(trip: str) -> None:
 def book_step(message: dict) -> None:
     """Book one step and go on with the next one. Other errors than `SoldOut` are tried again."""
     trip, step = message["trip"], message["step"]
-    if trip in ENDED:
-        raise Reject("the trip is over")
-    try:
-        if step not in BOOKED[trip]:
+    if trip not in ENDED:
+        BEGUN[trip].append(step)  # first: a crash while it books leaves nothing booked behind
+        try:
             book(trip, step)
-            BOOKED[trip].append(step)
-    except SoldOut as error:
-        end(trip, f"no {step}")
-        raise Reject(f"no {step}") from error
-    if step != STEPS[-1]:
+        except SoldOut:
+            ENDED.setdefault(trip, f"no {step}")
+        else:
+            if step == STEPS[-1]:
+                ENDED.setdefault(trip, DONE)
+    if trip not in ENDED:
         following = STEPS[STEPS.index(step) + 1]
         app.publish("trips.book", {"trip": trip, "step": following})
-    else:
-        ENDED[trip] = "booked"
+    elif ENDED[trip] == DONE:
         app.cancel("trips.deadline", trip)
+    else:  # by this step, or since it began to book
+        undo_all(trip)
+        app.cancel("trips.deadline", trip)
+        raise Reject(ENDED[trip])
 
 
 @app.handler("trips.deadline")
 def give_up(trip: str) -> None:
     """A quarter of an hour is over."""
-    if trip not in ENDED:
-        end(trip, "too late")
+    if ENDED.setdefault(trip, "too late") != DONE:
+        undo_all(trip)
 
 
-def end(trip: str, why: str) -> None:
-    """Undo what is booked, last things first, each by a message of its own."""
-    ENDED[trip] = why
-    for step in reversed(BOOKED[trip]):
+def undo_all(trip: str) -> None:
+    """Last things first, by a message each. Who ends in between does it again, from the start."""
+    for step in reversed(dict.fromkeys(BEGUN[trip])):
         app.publish("trips.undo", {"trip": trip, "step": step})
 
 

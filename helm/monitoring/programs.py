@@ -178,6 +178,18 @@ _WORKERS: Final = Row(
             "As many as concurrency and processes allow: handlers are the bound.",
         ),
         Panel(
+            "p99 by handler",
+            "s",
+            quantiles("hourwheel_worker_message_duration_seconds", "handler")[1:2],
+            "How long a message is in work.",
+        ),
+        Panel(
+            "Leases lost",
+            "ops",
+            [_rate("hourwheel_worker_lost_leases_total", "handler")],
+            "Nodes were away for longer than a lease, or a worker stood still: some come twice.",
+        ),
+        Panel(
             "Handlers that receive",
             "none",
             [ask("sum by (handler) (hourwheel_worker_receiving{%s})", "{{handler}}")],

@@ -1,7 +1,6 @@
 """`hourwheel worker`."""
 
 import asyncio
-import logging
 import shlex
 import sys
 from importlib import import_module
@@ -12,7 +11,7 @@ import typer
 
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import duration_option
-from hourwheel.cli.output import Output, run
+from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
 from hourwheel.workers.app import App, load_app
 from hourwheel.workers.command import STOP_MS, WorkerOptions, run_worker
 
@@ -53,6 +52,7 @@ def worker(
     health: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics here.")
     ] = "",
+    log_format: LogFormatOption = LogFormat.TEXT,
     *,
     is_reloading: Annotated[
         bool, typer.Option("--reload", help="For development: begin anew when a file changes.")
@@ -79,7 +79,7 @@ def worker(
     ] = None,
 ) -> None:
     """Run the handlers of an app, until SIGTERM or Ctrl-C."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_logs(log_format)
     output = Output(is_json=False)
     if is_reloading:
         _run_and_reload(sys.argv)

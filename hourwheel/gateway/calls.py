@@ -143,7 +143,7 @@ def producer_id_of(name: str, topic: str, key: str) -> int:
 def _outgoing(one: models.NewMessage) -> broker_pb2.OutgoingMessage:
     if one.dedup_key and one.if_pending is None:
         raise errors.InvalidArgument("a dedup_key needs if_pending", field="if_pending")
-    when = one.when
+    when, expires_ms = one.when, one.expires_ms
     meta = meta_pb2.MessageMeta(
         tags=one.tags,
         keys=one.keys,
@@ -154,6 +154,7 @@ def _outgoing(one: models.NewMessage) -> broker_pb2.OutgoingMessage:
         content_type=one.type_of_content,
         ordering_key=one.ordering_key,
         priority=one.priority,
+        expires_ms=expires_ms,
     )
     return broker_pb2.OutgoingMessage(
         body=one.body,
@@ -258,11 +259,15 @@ async def ack(call: Call) -> Done:
 
 
 async def nack(call: Call) -> Done:
-    """Deliver these again."""
+    """Deliver these again, or make dead letters of them."""
     requested: models.Nack = call.body
     delay_ms = None if requested.delay is None else models.length_ms(requested.delay)
     request = consumer_pb2.NackRequest(
-        group=call.names["group"], receipts=requested.receipts, delay_ms=_u32(delay_ms, "delay")
+        group=call.names["group"],
+        receipts=requested.receipts,
+        delay_ms=_u32(delay_ms, "delay"),
+        dead_letter=requested.dead_letter,
+        reason=requested.reason,
     )
     answer = await call.caller.channel.call(NACK, request, doubt=(doubt := Doubt()))
     _check(requested.receipts, answer.outcomes, doubt)

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from hourwheel import errors, limits
+from hourwheel.client.expiry import expires_of
 from hourwheel.due_time import When, parse_duration_ms, parse_when
 from hourwheel.instants import check_instant
 from hourwheel.priorities import NO_PRIORITY, PRIORITY_MAX
@@ -129,6 +130,12 @@ class NewMessage(Timed):
         le=PRIORITY_MAX,
         description="Of what a group may be given, the highest comes first.",
     )
+    expires: Instant | None = Field(
+        default=None, description="From this instant on no group gets it."
+    )
+    expire_after: Length | None = Field(
+        default=None, description="As `expires`: so long after the due time."
+    )
     dedup_key: str = ""
     if_pending: Literal["reject", "keep", "replace"] | None = None
     content_type: str = ""
@@ -155,6 +162,13 @@ class NewMessage(Timed):
             raise errors.InvalidArgument(
                 f"the body cannot be read: {error}", field="body"
             ) from None
+
+    @property
+    def expires_ms(self) -> int:
+        """As metadata has it. Raises InvalidDueTime: no such thing, or not later than it is due."""
+        when, instant = self.when, when_of(self.expires, None)
+        after_ms = None if self.expire_after is None else length_ms(self.expire_after)
+        return expires_of(when.due_ms, when.delay_ms, instant.due_ms, after_ms)
 
     @property
     def type_of_content(self) -> str:
@@ -254,6 +268,15 @@ class Nack(Receipts):
     """Messages that are to come again."""
 
     delay: Length | None = Field(default=None, description="None: after the group's retry delay.")
+    dead_letter: bool = Field(
+        default=False,
+        description="No attempt is of any use: they are dead letters at once. Not with `delay`.",
+    )
+    reason: str = Field(
+        default="",
+        max_length=limits.NACK_REASON_BYTES_MAX,
+        description="Why, for those who look at dead letters. Only with `dead_letter`.",
+    )
 
 
 class Extend(Receipts):

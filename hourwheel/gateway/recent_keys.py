@@ -24,12 +24,18 @@ class RecentKeys:
         self._count_max = count_max
         self._digests: OrderedDict[Hashable, bytes] = OrderedDict()
 
-    def check(self, key: Hashable, body: bytes) -> None:
-        """Raises KeyReused: it stood for another body."""
+    def check(self, key: Hashable, body: bytes) -> bool:
+        """Whether it was not known before. Raises KeyReused: it stood for another body."""
         digest = hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest()
+        is_new = key not in self._digests
         known = self._digests.setdefault(key, digest)
         if known != digest:
             raise KeyReused("the idempotency key stood for another request before")
         self._digests.move_to_end(key)
         if len(self._digests) > self._count_max:
             self._digests.popitem(last=False)
+        return is_new
+
+    def forget(self, key: Hashable) -> None:
+        """What it stood for has certainly not happened."""
+        self._digests.pop(key, None)

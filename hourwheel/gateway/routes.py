@@ -154,7 +154,8 @@ ROUTES: Final = (
         method="POST",
         path="/v1/groups/{group}/nack",
         name="nack",
-        summary="Not done: deliver them again, or as dead letters when attempts are used up.",
+        summary="Not done: deliver them again; or as dead letters, when attempts are used up or at"
+        " once.",
         handle=calls.nack,
         twins=(methods.NACK.path,),
         body=models.Nack,

@@ -71,7 +71,7 @@ class HttpSection(BaseModel):
     """How long a caller may take to read an answer."""
     call_timeout_ms: int = Field(default=10_000, ge=100, le=300_000)
     """How long nodes are tried, beside the time that a receive waits."""
-    stop_ms: int = Field(default=30_000, ge=0, le=600_000)
+    stop_ms: int = Field(default=25_000, ge=0, le=600_000)
 
     @model_validator(mode="after")
     def check_together(self) -> Self:

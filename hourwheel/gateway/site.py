@@ -31,6 +31,17 @@ PROBLEM: Final = "application/problem+json"
 QUERY_FIELDS_MAX: Final = 16
 _ABOUT: Final = (["healthz"], ["readyz"], ["openapi.json"])
 _SECOND_MS: Final = 1_000
+_UNDONE: Final = (
+    errors.InvalidArgument,
+    errors.NotFound,
+    errors.FailedPrecondition,
+    errors.ResourceExhausted,
+    errors.PermissionDenied,
+    errors.Unauthenticated,
+)
+"""Where trying again does not help, a call that ends so has certainly not happened, but for"""
+_PERHAPS_DONE: Final = (errors.AlreadyPending, errors.FeatureLevelTooLow)
+"""these, which are found in a node's answer."""
 _log = logging.getLogger("hourwheel.http")
 
 
@@ -133,15 +144,20 @@ class Site:
         )
         caller = await self._callers.enter(authorization, request.source)
         failure: errors.HourwheelError | None = None
+        new_key: tuple[str, str, str] | None = None
+        """An idempotency key that stands for this call, and for none before."""
         try:
             raw = await self._read(request, route, read_body)
             body = None if adapter is None else checked(adapter, raw)
             call = Call(caller, names, _query_of(query, route), request.headers, body)
             if route.takes_key and (key := request.headers.get(IDEMPOTENCY_KEY)) is not None:
-                self._recent.check((caller.name, path, key), raw)
+                recent = caller.name, path, key
+                new_key = recent if self._recent.check(recent, raw) else None
             done = await self._run(route, call)
         except errors.HourwheelError as error:
             failure = error
+            if new_key is not None and _is_undone(error):
+                self._recent.forget(new_key)
             raise
         finally:
             self._callers.leave(caller, failure)
@@ -231,6 +247,12 @@ class Site:
 
 def _health(status: int, text: Any) -> Response:
     return Response(status, models.Health(status=text).model_dump_json().encode())
+
+
+def _is_undone(error: errors.HourwheelError) -> bool:
+    """Whether a call that ends so has certainly not happened."""
+    is_refused = isinstance(error, _UNDONE) and not isinstance(error, _PERHAPS_DONE)
+    return is_refused and not error.retriable
 
 
 def _is_nobody(request: Request) -> bool:

@@ -17,7 +17,8 @@ from hourwheel.webhooks.prepared import Prepared, read_prepared
 from hourwheel.webhooks.pushers import Pushers
 from hourwheel.workers.health import HealthServer
 
-STOP_MS: Final = 30_000
+STOP_MS: Final = 25_000
+"""Less than the 30 s that Kubernetes gives."""
 _log = logging.getLogger("hourwheel.push")
 _Watched = WatchedFiles[tuple[Prepared, ...]]
 

@@ -26,12 +26,15 @@ from hourwheel.webhooks.signature import sign
 LEASE_MARGIN_MS: Final = 30_000
 """A lease is so much longer than a POST may take: for the acknowledgement, over a takeover too."""
 WAIT_MS: Final = 20_000.0
+FIRST_WAIT_MS: Final = 100.0
+"""Of the first poll, and after a failure: its answer says that messages can be received."""
 AGAIN_MS: Final = 1_000.0
 """After receiving failed, and doubled each time up to"""
 AGAIN_MS_MAX: Final = 30_000.0
 _CONTENT_TYPE: Final = re.compile(
-    r"[!#$&^_.+\w-]{1,127}/[!#$&^_.+\w-]{1,127}(;[ -~]{1,255})?", re.ASCII
+    r"[!#$&^_.+\w-]{1,127}/[!#$&^_.+\w-]{1,127}(;[ -~]{0,254}[!-~])?", re.ASCII
 )
+"""No space at the end: HTTP has none there."""
 _ANY_BYTES: Final = "application/octet-stream"
 _SECOND_MS: Final = 1_000
 _log = logging.getLogger("hourwheel.push")
@@ -132,14 +135,17 @@ class Pusher:
                 await lane.place.wait()
                 continue
             try:
-                messages = await lane.consumer.receive(free, WAIT_MS)
+                wait_ms = WAIT_MS if lane.is_receiving else FIRST_WAIT_MS
+                messages = await lane.consumer.receive(free, wait_ms)
             except errors.HourwheelError as error:
                 lane.is_receiving = False
                 _log.error("%s: cannot receive: %s", self._subscription.name, error.message)
                 await asyncio.sleep(again_ms / _SECOND_MS)
                 again_ms = min(AGAIN_MS_MAX, again_ms * 2)
                 continue
-            lane.is_receiving, again_ms = True, AGAIN_MS
+            # Nothing may have come because nobody was there to say so.
+            lane.is_receiving = bool(messages) or self._channel.is_connected
+            again_ms = AGAIN_MS
             for message in messages:
                 task = asyncio.create_task(self._deliver(lane.consumer, message))
                 lane.running.add(task)
@@ -192,7 +198,7 @@ class Pusher:
     def _headers(self, message: ReceivedMessage) -> dict[str, str]:
         message_id, body = str(message.message_id), message.body
         timestamp_s = int(self._clock.wall_ms()) // _SECOND_MS
-        kind = message.content_type
+        kind = message.content_type.rstrip("; ")
         return {
             "content-type": kind if _CONTENT_TYPE.fullmatch(kind) else _ANY_BYTES,
             "user-agent": "hourwheel",

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -35,6 +36,8 @@ from hourwheel.workers.service import Parts
 from hourwheel.workers.worker import Worker
 
 SERVER_VARIABLE: Final = "HOURWHEEL_SERVER"
+_SETTINGS: Final = frozenset({"priority", "expires", "dedup_key", "if_pending", "ordering_key"})
+"""Of `publish`, as `Message` has them."""
 F = TypeVar("F", bound=Function)
 
 
@@ -88,6 +91,8 @@ class App:
         self._handlers: list[Handler] = []
         self._recurrences: list[Recurring] = []
         self._producer: Producer | None = None
+        self._make_producer: Callable[..., Producer] = Producer
+        self._making_producer = threading.Lock()
 
     if not TYPE_CHECKING:  # to which each attribute would be one
 
@@ -262,7 +267,9 @@ class App:
             tags: to filter by.
             properties: for the consumer, and for filters.
             settings: `priority`, 0 to 9: of what a group may be given, the highest comes first;
-                `expires`, a timedelta after it is due, or an instant: from then on nobody gets it.
+                `expires`, a timedelta after it is due, or an instant: from then on nobody gets it;
+                `dedup_key` with `if_pending`, what becomes of this message where a pending one has
+                the same dedup key; `ordering_key`, see `Message`.
 
         Raises:
             InvalidArgument: one of them makes no sense.
@@ -280,8 +287,15 @@ class App:
         return await asyncio.wrap_future(future)
 
     def cancel(self, topic: str, key: str) -> CancelOutcome:
-        """Take back all messages of a topic with this key. See `Producer.cancel_by_key`."""
+        """Take back all messages of a topic with this key. See `Producer.cancel_by_key`.
+
+        Not for use in a coroutine.
+        """
         return self.producer.cancel_by_key(topic, key).outcome
+
+    async def cancel_async(self, topic: str, key: str) -> CancelOutcome:
+        """As `cancel`, for coroutines."""
+        return await asyncio.to_thread(self.cancel, topic, key)
 
     def move(
         self,
@@ -293,7 +307,9 @@ class App:
     ) -> RescheduleOutcome:
         """Give all messages of a topic with this key another due time, as in `publish`.
 
-        See `Producer.reschedule_by_key`. Raises InvalidArgument: not one of the two is given.
+        See `Producer.reschedule_by_key`. Not for use in a coroutine.
+
+        Raises InvalidArgument: not one of the two is given.
         """
         if (in_ is None) == (at is None):
             raise errors.InvalidArgument("say in_ or at: where to?")
@@ -303,12 +319,32 @@ class App:
             found = self.producer.reschedule_by_key(topic, key, delay_ms=length_to_ms(in_, "in_"))
         return found.outcome
 
+    async def move_async(
+        self,
+        topic: str,
+        key: str,
+        *,
+        in_: Length | None = None,
+        at: datetime | None = None,
+    ) -> RescheduleOutcome:
+        """As `move`, for coroutines."""
+        return await asyncio.to_thread(self.move, topic, key, in_=in_, at=at)
+
     @property
     def producer(self) -> Producer:
-        """The app's own, for all else that a producer does."""
-        if self._producer is None:
-            self._producer = Producer(self.server, **self._access)
-        return self._producer
+        """The app's own, for all else that a producer does. One for all threads."""
+        with self._making_producer:
+            if self._producer is None:
+                self._producer = self._make_producer(self.server, **self._access)
+            return self._producer
+
+    def produce_by(self, make: Callable[..., Producer]) -> None:
+        """Publish by such a producer from now on, as by `hourwheel.otel.TracedProducer`.
+
+        `make` is called with the arguments of `Producer`. What is published is sent before.
+        """
+        self.close()
+        self._make_producer = make
 
     @property
     def credentials(self) -> Credentials:
@@ -333,9 +369,10 @@ class App:
 
     def close(self) -> None:
         """Close the producer."""
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
+        with self._making_producer:
+            producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
 
     # --- serving --------------------------------------------------------------------------------
 
@@ -380,12 +417,10 @@ def make_message(
     key: str = "",
     tags: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
-    priority: int = 0,
-    expires: timedelta | datetime | None = None,
-    **others: object,
+    **settings: Any,
 ) -> Message:
     """The message that `App.publish` publishes. Raises as that does."""
-    check_settings(others)
+    check_settings({name: one for name, one in settings.items() if name not in _SETTINGS})
     body, content_type = encode(payload)
     return Message(
         body,
@@ -395,8 +430,7 @@ def make_message(
         tags=tags,
         properties=properties,
         content_type=content_type,
-        priority=priority,
-        expires=expires,
+        **settings,
     )
 
 

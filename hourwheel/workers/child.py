@@ -2,7 +2,8 @@
 
 The first of three descriptors is its socket to the worker, see `frames`; the second one is a pipe
 that ends with the worker, so that a child which is busy notices, too; the third one is that of
-`begun`.
+`begun`. It ends by them, and not by the signals that stop a worker: whoever stops a service signals
+all its processes at once, and the worker lets handlers end what they have begun.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ def main(arguments: list[str]) -> None:
     """Serve the worker until it is gone."""
     target, (socket_fd, alive_fd, begun_fd) = arguments[0], map(int, arguments[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the worker's business
+    signal.signal(signal.SIGTERM, _leave_to_worker)
+    os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     threading.Thread(target=_end_with_worker, args=(alive_fd,), daemon=True).start()
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -35,6 +38,10 @@ def main(arguments: list[str]) -> None:
     os.close(begun_fd)
     asyncio.run(_serve(app, marks, socket.socket(fileno=socket_fd)))
     os._exit(0)  # threads that are past their time limit would be waited for
+
+
+def _leave_to_worker(*_: object) -> None:
+    """As if it were ignored; but what handlers start is not to ignore it, too."""
 
 
 def _end_with_worker(alive_fd: int) -> None:

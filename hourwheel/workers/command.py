@@ -1,7 +1,9 @@
 """What `hourwheel worker` does: children, the worker, signals, and the end of it all."""
 
 import asyncio
+import contextlib
 import logging
+import os
 import signal
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +17,10 @@ from hourwheel.workers.processes import Processes
 from hourwheel.workers.service import Parts
 from hourwheel.workers.worker import Worker
 
-STOP_MS: Final = 30_000
+STOP_MS: Final = 25_000
+"""With `END_S` it is within the 30 s that Kubernetes gives."""
+END_S: Final = 1.5
+"""How long giving messages back may take when handlers were ended; and leaving, without."""
 _log = logging.getLogger("hourwheel.worker")
 
 
@@ -36,7 +41,8 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
     """Serve an app's handlers until SIGTERM or SIGINT.
 
     The first signal ends receiving, and what is in work has `stop_ms` to end. The second one, or
-    the end of that time, ends it: its messages are given back, and come again at once.
+    the end of that time, ends it: its messages are given back, and come again at once. The third
+    one ends the process as it is.
 
     Raises:
         FailedPrecondition: the app has no handlers, or cannot be loaded in a process of its own.
@@ -47,7 +53,10 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
     stopping, ending = asyncio.Event(), asyncio.Event()
     _listen_to_signals(stopping, ending)
     processes = Processes(options.target, app.handlers, options.process_count)
-    async with processes, app.channel() as channel:
+    async with contextlib.AsyncExitStack() as leaving:
+        if not await _start(processes, leaving, stopping):
+            return
+        channel = await leaving.enter_async_context(app.channel())
         worker = Worker(
             Parts(channel, processes, SystemClock()),
             app.handlers,
@@ -62,14 +71,47 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
                 options.process_count,
                 app.server,
             )
-            await _serve_until(worker, stopping, ending, options.stop_ms)
+            stops = _Stops(stopping, ending, options.stop_ms)
+            await _serve_until(worker, processes, stops)
         finally:
             if health is not None:
                 health.close()
 
 
+@dataclass(frozen=True)
+class _Stops:
+    """When it is to stop."""
+
+    stopping: asyncio.Event
+    """Receive no more, and"""
+    ending: asyncio.Event
+    """now, or"""
+    stop_ms: int
+    """later, end what is in work."""
+
+
+async def _start(
+    processes: Processes, leaving: contextlib.AsyncExitStack, stopping: asyncio.Event
+) -> bool:
+    """Whether all children have imported the program, and nobody has said stop before."""
+    start = asyncio.create_task(leaving.enter_async_context(processes))
+    stop = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not start.done():
+            return False
+        start.result()
+        return True
+    finally:
+        for task in (start, stop):
+            task.cancel()
+        await asyncio.gather(start, stop, return_exceptions=True)
+
+
 def _listen_to_signals(stopping: asyncio.Event, ending: asyncio.Event) -> None:
     def on_signal() -> None:
+        if ending.is_set():
+            os._exit(1)  # children see it, and end
         (ending if stopping.is_set() else stopping).set()
 
     loop = asyncio.get_running_loop()
@@ -77,28 +119,33 @@ def _listen_to_signals(stopping: asyncio.Event, ending: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal)
 
 
-async def _serve_until(
-    worker: Worker, stopping: asyncio.Event, ending: asyncio.Event, stop_ms: int
-) -> None:
+async def _serve_until(worker: Worker, processes: Processes, stops: _Stops) -> None:
     serving = asyncio.create_task(worker.run())
-    stop = asyncio.create_task(stopping.wait())
-    end = asyncio.create_task(ending.wait())
+    stop = asyncio.create_task(stops.stopping.wait())
+    end = asyncio.create_task(stops.ending.wait())
     try:
         await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
-            _log.info("stopping: what is in work has %d s to end", stop_ms // 1_000)
+            _log.info("stopping: what is in work has %d s to end", stops.stop_ms // 1_000)
             worker.stop()
             await asyncio.wait(
-                {serving, end}, timeout=stop_ms / 1_000, return_when=asyncio.FIRST_COMPLETED
+                {serving, end},
+                timeout=stops.stop_ms / 1_000,
+                return_when=asyncio.FIRST_COMPLETED,
             )
         if serving.done():
             serving.result()
         else:
             _log.warning("ended with messages in work: they come again")
+            processes.end_handlers()
+            await asyncio.wait({serving}, timeout=END_S)
+            if serving.done() and not serving.cancelled():
+                serving.exception()  # it is told of by what it has logged
     finally:
-        for task in (serving, stop, end):
-            task.cancel()
-        await asyncio.gather(serving, stop, end, return_exceptions=True)
+        for _ in range(2):  # the second time it ends what the first one has begun
+            for task in (serving, stop, end):
+                task.cancel()
+            await asyncio.wait({serving, stop, end}, timeout=END_S)
 
 
 def _serve_health(
@@ -116,6 +163,8 @@ def _serve_health(
                 one.is_receiving,
                 one.running_count,
                 dict(one.counts),
+                one.durations,
+                one.lost_lease_count,
             )
             for one in worker.services
         ]

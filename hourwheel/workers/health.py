@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from hourwheel.errors import FailedPrecondition
-from hourwheel.workers.metrics import Collector, Family, Sample, Samples
+from hourwheel.workers.metrics import Collector, Durations, Family, Sample, Samples
 from hourwheel.workers.results import ResultKind
 
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -44,6 +44,8 @@ class HandlerHealth(NamedTuple):
     is_receiving: bool
     running_count: int
     counts: dict[ResultKind, int]
+    durations: Durations
+    lost_count: int
 
 
 class WorkerHealth(NamedTuple):
@@ -59,24 +61,32 @@ class WorkerHealth(NamedTuple):
         return all(one.is_receiving for one in self.handlers) and self.live_processes > 0
 
     def shown(self) -> Mapping[str, Any]:
-        """How many children there are, and which handlers receive."""
-        names = {one.name: one.is_receiving for one in self.handlers}
-        return {"processes": self.live_processes, "receiving": names}
+        """How many children there are, and which handlers receive, by topic."""
+        found: dict[str, dict[str, bool]] = {}
+        for one in self.handlers:
+            found.setdefault(one.name, {})[one.topic] = one.is_receiving
+        return {"processes": self.live_processes, "receiving": found}
 
     def samples(self) -> Samples:
         """Of `metrics.FAMILIES`."""
         messages: list[Sample] = []
         running: list[Sample] = []
         receiving: list[Sample] = []
+        durations: list[Sample] = []
+        lost: list[Sample] = []
         for one in self.handlers:
             values = one.name, one.topic, one.group
             running.append((values, one.running_count))
             receiving.append((values, float(one.is_receiving)))
+            durations.append((values, one.durations))
+            lost.append((values, one.lost_count))
             messages += [
                 ((*values, kind.name.lower()), one.counts.get(kind, 0)) for kind in ResultKind
             ]
         return {
             "hourwheel_worker_messages_total": messages,
+            "hourwheel_worker_message_duration_seconds": durations,
+            "hourwheel_worker_lost_leases_total": lost,
             "hourwheel_worker_running_messages": running,
             "hourwheel_worker_receiving": receiving,
             "hourwheel_worker_processes": [((), self.live_processes)],

@@ -41,6 +41,11 @@ class LeaseKeeper:
         """No message is in work."""
         return not self._leases
 
+    @property
+    def lost_count(self) -> int:
+        """Leases that ended while a message was in work."""
+        return self._leases.lost_count
+
     def add(self, batch: ReceivedBatch) -> None:
         """A message of this answer is in work: from now on its lease is made longer."""
         if self._leases.add(batch, self._clock.monotonic_ms()) < self._next_look_ms:

@@ -30,6 +30,8 @@ class Leases:
     def __init__(self) -> None:
         """Begin with none."""
         self._held: dict[int, _Held] = {}
+        self.lost_count = 0
+        """Leases that were over before their messages were done."""
 
     def __len__(self) -> int:
         """Answers of which messages are in work."""
@@ -81,3 +83,4 @@ class Leases:
         if held is not None:
             held.next_ms = now_ms + RETRY_MS
             held.is_lost = is_lost or now_ms >= batch.lease_until_ms
+            self.lost_count += held.is_lost

@@ -62,6 +62,18 @@ FAMILIES: Final = (
         "Messages that a handler is done with: done, retry, failed or rejected.",
     ),
     Family(
+        "hourwheel_worker_message_duration_seconds",
+        "histogram",
+        ("handler", "topic", "group"),
+        "From a message's place in work to its result: a wait for a child, and what runs there.",
+    ),
+    Family(
+        "hourwheel_worker_lost_leases_total",
+        "counter",
+        ("handler", "topic", "group"),
+        "Leases that could not be made longer while a handler ran: their messages may come twice.",
+    ),
+    Family(
         "hourwheel_worker_running_messages",
         "gauge",
         ("handler", "topic", "group"),

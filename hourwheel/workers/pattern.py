@@ -42,8 +42,8 @@ class PatternService:
 
     @property
     def services(self) -> Sequence[Service]:
-        """One for each topic."""
-        return [service for service, _ in self._serving.values()]
+        """One for each topic. May be called in another thread."""
+        return [service for service, _ in self._serving.copy().values()]
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Serve until `stopping` is set. Raises as `Worker.run`."""

@@ -3,7 +3,7 @@
 The worker holds the leases, the children only run functions. A child that is gone takes all that it
 had in work with it. What it had not begun (`begun`) runs in another child at once. If it had begun
 one message, that one has cost an attempt. If it had begun several, nobody knows which one it was:
-so each of them is tried once more, in a child of its own, one at a time. What ends that one, too,
+so each of them is tried once more, in a child of its own, few at a time. What ends that one, too,
 has cost its message one attempt; the others are done. A child whose handler is past its time limit
 and does not answer is killed, with the same rule.
 """
@@ -24,12 +24,14 @@ from hourwheel.workers import frames
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.execution import GRACE_S
 from hourwheel.workers.handler import Handler, MessageContext
-from hourwheel.workers.results import Result, failed
+from hourwheel.workers.results import GIVEN_BACK, Result, failed
 
 OVERTIME_S: Final = GRACE_S + 3.0
 """Beyond a time limit, which the child itself watches, until the child is taken for hung."""
 START_WAIT_S: Final = 60.0
 RESTART_WAIT_S: Final = 1.0
+ALONE_MAX: Final = 4
+"""Children at one time that have one message each, which may be what ended another one."""
 UNBEGUN_TRIES: Final = 3
 """Children that may end before they begin a message, until it is tried alone: reading it may do."""
 _log = logging.getLogger("hourwheel.worker")
@@ -100,15 +102,24 @@ class Child:
             theirs.close()
             os.close(their_fd)
             os.close(marks_fd)
-        reader, writer = await asyncio.open_connection(sock=ours)
+        child: Self | None = None
+        writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(START_WAIT_S):
-                ready = await frames.read(reader)
+                reader, writer = await asyncio.open_connection(sock=ours)
+                if await frames.read(reader) is not None:
+                    child = cls(process, reader, writer, alive_fd, marks)
         except TimeoutError:
-            ready = None
-        child = cls(process, reader, writer, alive_fd, marks)
-        if ready is None:
-            await child.end()
+            child = None
+        finally:
+            if child is None:  # or whoever waited for it does not any more
+                (writer or ours).close()
+                os.close(alive_fd)
+                marks.close()
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+        if child is None:
             raise errors.FailedPrecondition(
                 f"{target} could not be loaded in a process of its own; it says why above"
             )
@@ -219,26 +230,37 @@ class Processes:
         self._target, self._count = target, count
         self._index_of = {handler: index for index, handler in enumerate(handlers)}
         self._children: set[Child] = set()
-        self._quarantine = asyncio.Lock()
+        self._lone_children: set[Child] = set()
+        """Each has one message, which may be what ended another one."""
+        self._quarantine = asyncio.Semaphore(ALONE_MAX)
         self._changed = asyncio.Event()
         self._has_place = asyncio.Event()
         """A child has room for another message, perhaps."""
         self._keeper: asyncio.Task[None] | None = None
+        self._has_ended = False
         self.restart_count = 0
         """Children that were replaced."""
 
     async def __aenter__(self) -> Self:
         """Start them. Raises as `Child.start`."""
-        started = await asyncio.gather(
-            *(Child.start(self._target) for _ in range(self._count)), return_exceptions=True
-        )
-        self._children = {one for one in started if isinstance(one, Child)}
-        failures = [one for one in started if isinstance(one, BaseException)]
-        if failures:
-            await self.__aexit__()
-            raise failures[0]
+        starting = [asyncio.create_task(self._start_one()) for _ in range(self._count)]
+        is_started = False
+        try:
+            done, _ = await asyncio.wait(starting, return_when=asyncio.FIRST_EXCEPTION)
+            for one in done:
+                one.result()
+            is_started = True
+        finally:
+            if not is_started:
+                for one in starting:
+                    one.cancel()
+                await asyncio.gather(*starting, return_exceptions=True)
+                await self.__aexit__()
         self._keeper = asyncio.create_task(self._keep())
         return self
+
+    async def _start_one(self) -> None:
+        self._children.add(await Child.start(self._target))
 
     async def __aexit__(self, *_: object) -> None:
         """End them."""
@@ -247,23 +269,38 @@ class Processes:
             await asyncio.wait({self._keeper})
         await asyncio.gather(*(child.end() for child in self._children))
 
+    def end_handlers(self) -> None:
+        """End all handlers now, with their children. Their messages are `GIVEN_BACK`.
+
+        So whoever gets one of them next does not handle it while another handler still does.
+        """
+        self._has_ended = True
+        self._has_place.set()
+        for child in (*self._children, *self._lone_children):
+            child.kill()
+
     @property
     def live_count(self) -> int:
-        """Children that take messages."""
-        return sum(not child.is_gone for child in self._children)
+        """Children that take messages. May be called in another thread."""
+        return sum(not child.is_gone for child in self._children.copy())
 
     async def run(self, handler: Handler, context: MessageContext) -> Result:
         """See `Runner.run`."""
         for _ in range(UNBEGUN_TRIES):
+            child = await self._pick(handler)
+            if child is None:
+                return GIVEN_BACK
             try:
-                return await self._run_in(await self._pick(handler), handler, context)
+                return await self._run_in(child, handler, context)
             except ChildGone as gone:
+                if self._has_ended:
+                    return GIVEN_BACK
                 if gone.was_alone:
                     return failed(f"{handler.name}: {gone.reason}")
                 if gone.had_begun:
                     break
         async with self._quarantine:
-            return await self._run_alone(handler, context)
+            return GIVEN_BACK if self._has_ended else await self._run_alone(handler, context)
 
     async def _run_alone(self, handler: Handler, context: MessageContext) -> Result:
         """In a child that has nothing else to do: what becomes of it is this message's doing."""
@@ -271,11 +308,15 @@ class Processes:
             child = await Child.start(self._target)
         except errors.FailedPrecondition as error:
             return failed(f"{handler.name}: {error}")
+        self._lone_children.add(child)
         try:
+            if self._has_ended:
+                return GIVEN_BACK
             return await self._run_in(child, handler, context)
         except ChildGone as gone:
-            return failed(f"{handler.name}: {gone.reason}")
+            return GIVEN_BACK if self._has_ended else failed(f"{handler.name}: {gone.reason}")
         finally:
+            self._lone_children.discard(child)
             await child.end()
 
     async def _run_in(self, child: Child, handler: Handler, context: MessageContext) -> Result:
@@ -286,13 +327,15 @@ class Processes:
             if child.is_gone:
                 self._changed.set()
 
-    async def _pick(self, handler: Handler) -> Child:
+    async def _pick(self, handler: Handler) -> Child | None:
         """The child that has least to do, of those in which the message would begin at once.
+
+        None: no handler is to run any more.
 
         While one is missing, the others are not given its part: there it would wait for a thread,
         at the cost of its time limit, and be lost with what else ends the child.
         """
-        while True:
+        while not self._has_ended:
             usable = [one for one in self._children if not one.is_gone and one.has_place(handler)]
             if usable:
                 return min(usable, key=lambda child: child.running_count)
@@ -300,10 +343,11 @@ class Processes:
                 self._changed.set()
             self._has_place.clear()
             await self._has_place.wait()
+        return None
 
     async def _keep(self) -> None:
         """Replace children that are gone; end a spoiled one when it has nothing left."""
-        while True:
+        while not self._has_ended:
             self._changed.clear()
             for child in [child for child in self._children if child.is_gone]:
                 if not child.running_count:
@@ -320,7 +364,7 @@ class Processes:
 
     async def _replace(self) -> None:
         try:
-            self._children.add(await Child.start(self._target))
+            await self._start_one()
             self._has_place.set()
             self.restart_count += 1
         except errors.FailedPrecondition as error:

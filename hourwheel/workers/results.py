@@ -61,7 +61,7 @@ class Result:
 
 
 DONE = Result(ResultKind.DONE)
-GIVEN_BACK = Result(ResultKind.RETRY, 0)
+GIVEN_BACK = Result(ResultKind.RETRY, 0, "the worker ends")
 """Not handled: the worker ends. It comes again at once."""
 
 

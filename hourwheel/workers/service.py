@@ -16,6 +16,7 @@ from hourwheel.clock import Clock
 from hourwheel.transport.channel import Channel
 from hourwheel.workers.handler import Handler, MessageContext, about
 from hourwheel.workers.lease_keeper import LeaseKeeper
+from hourwheel.workers.metrics import Durations
 from hourwheel.workers.outcome import give_back, tell
 from hourwheel.workers.results import GIVEN_BACK, Result, ResultKind, failed
 
@@ -87,7 +88,7 @@ class Service:
     def __init__(self, parts: Parts, handler: Handler, topic: str, slots: Slots) -> None:
         """`slots`: may be shared with other topics of the handler."""
         self.handler, self.topic = handler, topic
-        self._runner, self._slots = parts.runner, slots
+        self._runner, self._clock, self._slots = parts.runner, parts.clock, slots
         slots.sharer_count += 1
         self._channel = parts.channel
         try:
@@ -107,6 +108,7 @@ class Service:
         """The last poll, or wait for a free slot."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.counts: Counter[ResultKind] = Counter()
+        self.durations = Durations()
         self.is_receiving = False
         """The last poll was answered."""
         self._is_topic_missing = False
@@ -115,6 +117,11 @@ class Service:
     def running_count(self) -> int:
         """Messages in work."""
         return len(self._tasks)
+
+    @property
+    def lost_lease_count(self) -> int:
+        """Leases that ended while a message was in work."""
+        return self._leases.lost_count
 
     async def serve(self, stopping: asyncio.Event) -> None:
         """Receive until `stopping` is set, wait for what is in work. Raises as `Worker.run`."""
@@ -130,6 +137,7 @@ class Service:
         finally:
             if not is_settled:  # a poll that still waits would lease what is given back now
                 await self._end_step()
+                await self._give_back_unseen()
                 await self._consumer.settle()
             for one in (stop, *self._tasks):
                 one.cancel()
@@ -145,10 +153,19 @@ class Service:
         step = self._step = asyncio.create_task(waited)
         await asyncio.wait({step, stop}, return_when=asyncio.FIRST_COMPLETED)
         await self._end_step()
+        self._step = None
         if step.cancelled():
             return
         for message in step.result():
             self._start(message)
+
+    async def _give_back_unseen(self) -> None:
+        """What the last poll has brought in the turn in which this was cancelled."""
+        step = self._step
+        if step is None or step.cancelled() or step.exception() is not None:
+            return
+        for message in step.result():
+            await give_back(self._consumer, message, GIVEN_BACK)
 
     async def _end_step(self) -> None:
         if self._step is not None and not self._step.done():
@@ -197,7 +214,9 @@ class Service:
     async def _work(self, message: ReceivedMessage) -> None:
         try:
             async with self._slots.gate:
+                begun_ms = self._clock.monotonic_ms()
                 result = await self._run(message)
+            self.durations.add(self._clock.monotonic_ms() - begun_ms)
             self.counts[result.kind] += 1
             await tell(self._consumer, message, result, self.handler.name)
         except asyncio.CancelledError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hourwheel import AsyncAdmin, AsyncConsumer
 from hourwheel.clock import SystemClock
 from tests.support.eventually import until_told
 from tests.support.http_world import HttpWorld
@@ -119,6 +120,37 @@ async def test_nack_brings_it_again_and_a_filter_leaves_out(world: HttpWorld) ->
         assert (await world.post("/v1/groups/g/nack", receipts)).status == 200
 
 
+async def test_nack_makes_a_dead_letter_with_a_reason(world: HttpWorld) -> None:
+    await world.post("/v1/topics/t/messages", {"text": "a"})
+    received = await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 20_000})
+    (one,) = received.json["messages"]
+    path, finished = "/v1/groups/g/nack", {"receipts": [one["receipt"]], "dead_letter": True}
+    refused = await world.post(path, {**finished, "delay": "1s"})
+    assert (refused.status, refused.reason) == (400, "INVALID_ARGUMENT")
+    assert (await world.post(path, {**finished, "reason": "no such order"})).status == 200
+    async with AsyncAdmin(world.node.address) as admin:
+        (letter,) = [found async for found in admin.list_dead_letters("g")]
+    assert (str(letter.message_id), letter.rejected_because) == (one["id"], "no such order")
+
+
+async def test_messages_expire(world: HttpWorld) -> None:
+    """After the due time, or at an instant; what came too late nobody gets."""
+    path = "/v1/topics/t/messages"
+    for wrong in (
+        {"expires": 4_000_000_000_000, "expire_after": "1m"},
+        {"expires": "2100-01-01T00:00:00Z", "due": "2100-01-01T00:00:00Z"},
+        {"expires": "5m"},
+        {"expire_after": 0},
+    ):
+        refused = await world.post(path, {"text": "x", **wrong})
+        assert (refused.status, refused.reason) == (400, "INVALID_DUE_TIME")
+    kept = {"text": "kept", "expires": "2100-01-01T00:00:00Z"}
+    await world.post(path, [{"text": "gone", "expire_after": 1}, kept])
+    async with AsyncConsumer(world.node.address, group="late", topic="t") as consumer:
+        (message,) = await consumer.receive(wait_ms=20_000)
+        assert (message.body, message.expires_ms) == (b"kept", 4_102_444_800_000)
+
+
 async def test_a_group_begins_anew_as_was_counted_before(world: HttpWorld) -> None:
     await world.post("/v1/topics/t/messages", [{"text": "a"}, {"text": "b"}, {"text": "c"}])
     requested, path = {"topic": "t", "wait_ms": 20_000}, "/v1/groups/g/reset"
@@ -157,6 +189,22 @@ async def test_a_call_with_an_idempotency_key_happens_once(world: HttpWorld) -> 
     assert len((await world.get(f"{path}?key=k")).json["messages"]) == 2
     for key in ("", "x" * 256, "a b"):
         assert (await world.post(path, body, idempotency_key=key)).status == 400
+
+
+async def test_an_idempotency_key_of_a_call_that_was_refused_is_free_for_the_corrected_one(
+    world: HttpWorld,
+) -> None:
+    path, body = "/v1/topics/t/messages", {"text": "x", "delay": "1h", "dedup_key": "d"}
+    refused = await world.post(path, body, idempotency_key="a")
+    assert (refused.status, refused.reason) == (400, "INVALID_ARGUMENT")
+    corrected = {**body, "if_pending": "reject"}
+    assert (await world.post(path, corrected, idempotency_key="a")).status == 201
+    other = await world.post(path, {**corrected, "delay": "2h"}, idempotency_key="a")
+    assert (other.status, other.reason) == (422, "IDEMPOTENCY_KEY_REUSED")
+    pending = await world.post(path, corrected, idempotency_key="b")
+    assert (pending.status, pending.reason) == (409, "ALREADY_PENDING")
+    other = await world.post(path, {"text": "x", "delay": "1h"}, idempotency_key="b")
+    assert (other.status, other.reason) == (422, "IDEMPOTENCY_KEY_REUSED"), "a node had it"
 
 
 async def test_an_idempotency_key_stands_for_one_request_at_all_gateways(world: HttpWorld) -> None:

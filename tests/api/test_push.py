@@ -18,6 +18,7 @@ from hourwheel.clock import SystemClock
 from hourwheel.transport.channel import Channel
 from hourwheel.webhooks.command import push_until
 from hourwheel.webhooks.prepared import prepare
+from hourwheel.webhooks.pusher import WAIT_MS
 from hourwheel.webhooks.pushers import Pushers
 from hourwheel.webhooks.results import PostResult
 from hourwheel.webhooks.settings import Subscription
@@ -91,18 +92,18 @@ async def test_a_message_is_posted_signed_and_done(node: EmbeddedNode, tmp_path:
         sent = [
             Message(b'{"id": 1}', content_type="application/json"),
             Message(b"\xff", content_type=hostile),
+            Message(b"{}", content_type="application/json; "),
         ]
         ids = await publish(node, *sent)
         headers = {"authorization": "Bearer mine"}
         async with pushing(node, tmp_path, target, headers=headers) as (pushers, _):
-            await until(lambda: count(pushers, PostResult.DONE) == 2)
+            await until(lambda: count(pushers, PostResult.DONE) == 3)
             assert pushers.health()[0].is_receiving
-        assert len(target.posts) == 2
+        assert len(target.posts) == 3
         by_id = {post.headers["webhook-id"]: post for post in target.posts}
         assert set(by_id) == set(ids)
-        for message_id, message, kind in zip(
-            ids, sent, ("application/json", "application/octet-stream"), strict=True
-        ):
+        kinds = ("application/json", "application/octet-stream", "application/json")
+        for message_id, message, kind in zip(ids, sent, kinds, strict=True):
             post = by_id[message_id]
             assert (post.body, post.headers["content-type"]) == (message.body, kind)
             assert post.headers["authorization"] == "Bearer mine"
@@ -234,3 +235,36 @@ async def test_equal_subscriptions_are_left_alone(node: EmbeddedNode, tmp_path: 
         first = prepare(one)
         (tmp_path / "secret").write_text("whsec_" + base64.b64encode(b"l" * 32).decode())
         assert prepare(one) != first
+
+
+async def test_a_subscription_receives_as_soon_as_a_node_has_said_so_and_not_before(
+    node: EmbeddedNode, tmp_path: Path
+) -> None:
+    """Nothing is published: the first polls are short, and tell."""
+    dials: list[object] = []
+
+    def hang_up(_: object, writer: asyncio.StreamWriter) -> None:
+        dials.append(writer)
+        writer.close()
+
+    async with (
+        WebhookTarget(lambda _: OK) as target,
+        await asyncio.start_server(hang_up, "127.0.0.1", 0) as no_node,
+    ):
+        nobody = Channel("{}:{}".format(*no_node.sockets[0].getsockname()))
+        pushers = Pushers(nobody, SystemClock())
+        pushers.change([prepare(subscription(tmp_path, target))])
+        stopping = asyncio.Event()
+        task = asyncio.create_task(pushers.run(stopping))
+        try:
+            async with (
+                pushing(node, tmp_path, target) as (others, _),
+                asyncio.timeout(WAIT_MS / 2_000),
+            ):
+                await until(lambda: others.health()[0].is_receiving)
+            await until(lambda: len(dials) > 8)
+            assert not pushers.health()[0].is_receiving
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await nobody.close()

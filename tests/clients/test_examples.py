@@ -217,7 +217,65 @@ def test_a_trip_is_booked_or_undone(run: Load, hourwheel_clock: Clock) -> None:
         trips.start(trip)
     hourwheel_clock.advance("1h")
     assert trips.ENDED == {"good": "booked", "full": "no car", "slow": "too late"}
-    assert undone == ["full hotel", "full flight", "slow flight"]
+    full, slow = ["full car", "full hotel", "full flight"], ["slow hotel", "slow flight"]
+    assert undone == [*full, *slow, *slow], "and once more, by the step that was tried again"
+
+
+def test_a_trip_is_undone_when_its_worker_crashes_meanwhile(
+    load: Load, hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    """A broker out of reach stands for it: a message of `undo_all` is not published."""
+    trips, undone, crashes = load("saga"), set[str](), ["full", "late"]
+    hourwheel_broker.run(trips.app, raise_errors=False)
+    publish = trips.app.publish
+
+    def publish_or_crash(topic: str, payload: Any, **settings: Any) -> Any:
+        if topic == "trips.undo" and payload["trip"] in crashes:
+            crashes.remove(payload["trip"])
+            raise OSError("it crashes")
+        return publish(topic, payload, **settings)
+
+    def book(trip: str, step: str) -> None:
+        if step == "hotel" and trip == "full":
+            raise trips.SoldOut
+        if step == "hotel":
+            raise sys.modules["hourwheel"].Retry(delay=timedelta(hours=2))
+
+    trips.app.publish = publish_or_crash
+    trips.book, trips.undo = book, lambda trip, step: undone.add(f"{trip} {step}")
+    for trip in ("full", "late"):
+        trips.start(trip)
+    hourwheel_clock.advance("1h")
+    assert crashes == []
+    assert undone == {"full hotel", "full flight", "late hotel", "late flight"}
+
+
+@pytest.mark.parametrize("late_step", ["hotel", "car"])
+def test_a_step_that_is_booked_while_the_deadline_ends_the_trip_is_undone(
+    run: Load, hourwheel_clock: Clock, late_step: str
+) -> None:
+    trips, booked, meanwhile = run("saga"), set[str](), list[str]()
+    publish = trips.app.publish
+
+    def publish_or_undo(topic: str, payload: Any, **settings: Any) -> Any:
+        if topic == "trips.undo" and meanwhile:  # another worker does it at once
+            booked.discard(payload["step"])
+            return None
+        return publish(topic, payload, **settings)
+
+    def book(trip: str, step: str) -> None:
+        if step == late_step:
+            meanwhile.append(step)
+            trips.give_up(trip)
+            meanwhile.clear()
+        booked.add(step)
+
+    trips.app.publish = publish_or_undo
+    trips.book, trips.undo = book, lambda _, step: booked.discard(step)
+    trips.start("late")
+    hourwheel_clock.advance("1h")
+    assert trips.ENDED == {"late": "too late"}
+    assert booked == set()
 
 
 async def ask(api: Any, method: str, path: str, body: Any = None) -> tuple[int, Any]:

@@ -18,7 +18,7 @@ import pytest
 from hourwheel import AsyncAdmin, AsyncProducer, Message
 from hourwheel.workers.app import load_app
 from hourwheel.workers.handler import MessageContext
-from hourwheel.workers.processes import Processes
+from hourwheel.workers.processes import Child, Processes
 from hourwheel.workers.results import Result, ResultKind
 from node.process.subprocess_node import ChildNode
 from tests.clients.test_workers import RunningWorker
@@ -28,6 +28,8 @@ from tests.support.eventually import until
 PROGRAM = """
     import contextlib
     import os
+    import signal
+    import subprocess
     import time
     from pathlib import Path
 
@@ -78,6 +80,21 @@ PROGRAM = """
     async def split_in_task(context: MessageContext) -> None:
         split(context)
 
+    @app.handler("ends")
+    def end_others(context: MessageContext) -> None:
+        its, ours = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(ours, b"x")
+            time.sleep(1_000)
+        os.read(its, 1)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitpid(child, 0)[1] == signal.SIGTERM
+        other = subprocess.Popen(["sleep", "1000"])
+        other.terminate()
+        assert other.wait() == -signal.SIGTERM
+        note(context, "done")
+
     @app.handler("alone", concurrency=1)
     def alone(how: str, context: MessageContext) -> None:
         note(context, "begun")
@@ -92,7 +109,26 @@ PROGRAM = """
 """
 
 
-TOPICS = ("short", "threads", "tasks", "forks", "splits", "splits_in_tasks", "alone")
+TOPICS = ("short", "threads", "tasks", "forks", "splits", "splits_in_tasks", "ends", "alone")
+SLOW_PROGRAM = """
+    import os
+    import sys
+    import time
+    from pathlib import Path
+
+    from hourwheel import App
+
+    app = App(group="shop")
+
+    @app.handler("orders")
+    def handle() -> None:
+        pass
+
+    if sys.argv[0].endswith("child.py"):
+        Path("importing.part").write_text(str(os.getpid()))
+        Path("importing.part").rename("importing.txt")
+        time.sleep(1_000)
+"""
 
 
 @pytest.fixture
@@ -196,6 +232,73 @@ async def test_what_a_handler_has_forked_ends_where_the_handler_does(folder: Pat
         assert processes.restart_count == 0
     assert [one[1] for one in runs(folder)] == ["begun", "done"] * 4
     assert len({one[2] for one in runs(folder)}) == 1
+
+
+async def test_a_signal_to_all_processes_of_a_service_is_the_workers_business(
+    folder: Path,
+) -> None:
+    """And what handlers start is ended by SIGTERM, as ever."""
+    app = load_app("shop:app")
+    async with Processes("shop:app", app.handlers, 1) as processes:
+        running = Running(processes, app.handlers[0])
+        running.start("a", "b")
+        await until(lambda: begun(folder) == {"a": 1, "b": 1})
+        os.kill(int(runs(folder)[0][2]), signal.SIGTERM)
+        result = await processes.run(app.handlers[5], message("ends"))
+        assert result.kind is ResultKind.DONE, result.error
+        (folder / "go.txt").touch()
+        assert await running.kinds() == [ResultKind.DONE] * 2
+        assert processes.restart_count == 0
+    assert len({one[2] for one in runs(folder)}) == 1
+
+
+async def test_messages_are_given_back_when_their_handlers_have_ended_and_not_before(
+    folder: Path,
+) -> None:
+    """Those that are tried alone, and those that have no place yet, too."""
+    app = load_app("shop:app")
+    async with Processes("shop:app", app.handlers, 1) as processes:
+        running = Running(processes, app.handlers[0])
+        running.start("a", "b", "c")
+        await until(lambda: begun(folder) == {"a": 1, "b": 1})
+        os.kill(int(runs(folder)[0][2]), signal.SIGKILL)
+        await until(lambda: begun(folder) == {"a": 2, "b": 2, "c": 1}), "all at one time"
+        processes.end_handlers()
+        running.start("d")
+        assert await running.kinds() == [ResultKind.RETRY] * 4
+        for child in {int(one[2]) for one in runs(folder)}:
+            with pytest.raises(ProcessLookupError):
+                os.kill(child, 0)
+    assert begun(folder) == {"a": 2, "b": 2, "c": 1}
+
+
+def open_count() -> int:
+    """Descriptors of this process."""
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(folder: Path) -> None:
+    (folder / "shop.py").write_text(textwrap.dedent(SLOW_PROGRAM))
+    open_before = open_count()
+    starting = asyncio.create_task(Child.start("shop:app"))
+    await until((folder / "importing.txt").exists)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((folder / "importing.txt").read_text()), 0)
+    await until(lambda: open_count() == open_before)
+
+
+async def test_a_worker_whose_program_is_still_being_imported_stops_at_once(
+    tmp_path: Path,
+) -> None:
+    worker = RunningWorker(tmp_path, "127.0.0.1:1", "-p", "2", program=SLOW_PROGRAM)
+    async with worker, asyncio.timeout(45):  # a child has 60 s to begin
+        await until((tmp_path / "importing.txt").exists)
+        assert await worker.stop() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "importing.txt").read_text()), 0)
 
 
 class Workers:

@@ -182,7 +182,10 @@ async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:
         await until(is_done)
         await until(lambda: fetch("/healthz")[0] == 200)
         health: dict[str, Any] = json.loads(fetch("/healthz")[1])
-        assert health == {"processes": 1, "receiving": {"shop.handle": True, "shop.slow": True}}
+        receiving = {"shop.handle": {"orders": True}, "shop.slow": {"slow": True}}
+        assert health == {"processes": 1, "receiving": receiving}
+        taken = 'hourwheel_worker_message_duration_seconds_count{group="shop",handler="shop.handle"'
+        assert f'{taken},topic="orders"}} 3.0' in fetch("/metrics")[1], "one of them twice"
         assert fetch("/")[0] == 404
         assert await worker.stop() == 0
 
@@ -216,7 +219,10 @@ async def test_an_app_serves_within_a_program(node: ChildNode) -> None:
     serving = asyncio.create_task(app.serve(stopping))
     await publish(node.address, "orders", "a", "b")
     await until(lambda: len(seen) == 2)
-    await app.publish_async("later", {"id": 3}, in_="10ms", key="k")
+    await app.publish_async("later", {"id": 1}, in_="1h", key="gone")
+    assert (await app.cancel_async("later", "gone")).name == "CANCELLED"
+    await app.publish_async("later", {"id": 3}, in_="1h", key="k")
+    assert (await app.move_async("later", "k", in_="10ms")).name == "RESCHEDULED"
     await serving
     assert seen == {"a": 1, "b": 1, "later 3": 1}
     await asyncio.to_thread(app.close)

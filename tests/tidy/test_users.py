@@ -23,7 +23,7 @@ ALLOWED: Final = {
         "trimmed_unacked",
         "principal_method",
     ),
-    "what handlers of users call": ("publish_async",),
+    "what handlers of users call": ("publish_async", "cancel_async", "move_async"),
     "what programs with dramatiq begin with": ("HourwheelBroker",),
     "what tests of users call": ("advance_async", "advance_to", "advance_to_async"),
     "runs an audit's steps without Java: for tests, by decision 15": ("LocalRunner", "FAST"),

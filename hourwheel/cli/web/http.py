@@ -1,6 +1,5 @@
 """`hourwheel http`."""
 
-import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +7,7 @@ import typer
 
 from hourwheel.cli.access import current_access
 from hourwheel.cli.options import Server
-from hourwheel.cli.output import Output, run
+from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
 from hourwheel.cli.web.extras import needed
 from hourwheel.errors import ConfigError
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -25,11 +24,12 @@ def http(
     health: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics here, too.")
     ] = "",
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Serve the HTTP API: JSON calls, passed on to the nodes with their callers' credentials."""
     settings = needed("hourwheel.gateway.settings", "http")
     command = needed("hourwheel.gateway.command", "http")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_logs(log_format)
     paths = [] if config is None else [str(config)]
 
     def read() -> tuple[Any, list[str]]:

@@ -1,6 +1,5 @@
 """`hourwheel push`."""
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from hourwheel.cli.access import current_access
 from hourwheel.cli.options import Server, duration_option
-from hourwheel.cli.output import Output, run
+from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
 from hourwheel.cli.web.extras import needed
 from hourwheel.errors import ConfigError
 from hourwheel.transport.channel import SERVER_DEFAULT
@@ -26,17 +25,18 @@ def push(
             parser=duration_option,
             metavar="DURATION",
             help="How long POSTs may take to end.",
-            show_default="30s",
+            show_default="25s",
         ),
-    ] = "30s",  # type: ignore[assignment]  # typer parses defaults, too
+    ] = "25s",  # type: ignore[assignment]  # typer parses defaults, too
     health: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics here.")
     ] = "",
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Deliver messages of groups by POST to webhooks, until SIGTERM or Ctrl-C."""
     settings = needed("hourwheel.webhooks.settings", "http")
     command = needed("hourwheel.webhooks.command", "http")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure_logs(log_format)
     try:
         settings.read_push_settings(config)
     except ConfigError as error:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from hourwheel import otel
+from hourwheel import App, otel
 from hourwheel.errors import Unavailable
+from hourwheel.testing import Broker
 from hourwheel.workers.execution import Execution
 from hourwheel.workers.handler import MessageContext, make_handler
 from hourwheel.workers.results import Reject, Retry
@@ -66,3 +67,35 @@ async def test_what_a_handler_means_is_no_error(error: Exception) -> None:
     assert span.status.status_code is trace.StatusCode.UNSET
     assert span.attributes["error.type"] == type(error).__name__
     assert not span.events
+
+
+def test_an_app_carries_its_trace_from_publish_to_handler_and_on(hourwheel_broker: Broker) -> None:
+    spans, app = Spans(), App(group="shop")
+    otel.instrument(app, tracer_provider=spans.provider)
+
+    @app.handler("orders")
+    async def pay(order: int) -> None:
+        await app.publish_async("mails", order)
+
+    @app.handler("mails")
+    def mail(order: int) -> None:
+        """Nobody reads it."""
+
+    hourwheel_broker.run(app)
+    with spans.provider.get_tracer("shop").start_as_current_span("checkout") as checkout:
+        app.publish("orders", 17, in_="30m")
+        begun = checkout.get_span_context().span_id
+    hourwheel_broker.clock.advance("30m")
+    app.close()
+    by_name = {one.name: one for one in spans.take()}
+    parent = {name: one.parent and one.parent.span_id for name, one in by_name.items()}
+    assert parent == {
+        "checkout": None,
+        "publish orders": begun,
+        "process orders": None,
+        "publish mails": span_id(by_name["process orders"]),
+        "process mails": None,
+    }
+    for topic in ("orders", "mails"):
+        linked = linked_ids(by_name[f"process {topic}"])
+        assert linked == [span_id(by_name[f"publish {topic}"])]

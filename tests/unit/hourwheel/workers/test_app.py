@@ -1,5 +1,7 @@
 import asyncio
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 
 from hourwheel.errors import Cancelled, FailedPrecondition, InvalidArgument, InvalidDueTime
+from hourwheel.outcomes import IfPending
 from hourwheel.workers.app import App, load_app, make_message
 from hourwheel.workers.command import WorkerOptions, run_worker
 from hourwheel.workers.results import Retry
@@ -56,6 +59,26 @@ def test_the_server_is_the_environments_where_the_program_says_none(
     assert App("c:3").server == "c:3"
 
 
+def test_all_threads_have_one_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    class Slow:
+        def __init__(self, *_: object, **__: object) -> None:
+            threading.Event().wait(0.02)
+            made.append(self)
+
+        def close(self) -> None:
+            made.remove(self)
+
+    monkeypatch.setattr("hourwheel.workers.app.Producer", Slow)
+    app = App()
+    with ThreadPoolExecutor(8) as threads:
+        found = {threads.submit(lambda: app.producer) for _ in range(8)}
+        assert len({id(one.result()) for one in found}) == 1
+    app.close()
+    assert made == []
+
+
 def test_messages_are_made_of_what_a_program_says() -> None:
     message = make_message({"id": 17}, in_="30m", key="order-17", tags=["eu"])
     assert (message.body, message.delay_ms) == (b'{"id":17}', 1_800_000)
@@ -63,6 +86,9 @@ def test_messages_are_made_of_what_a_program_says() -> None:
     assert make_message(b"x", in_=timedelta(seconds=1)).delay_ms == 1_000
     assert make_message("x", at=datetime(2027, 1, 1, tzinfo=UTC)).due_ms == 1_798_761_600_000
     assert make_message("x").delay_ms is None
+    pending = make_message("x", dedup_key="d", if_pending=IfPending.KEEP, ordering_key="o")
+    found = pending.dedup_key, pending.if_pending, pending.ordering_key, pending.priority
+    assert found == ("d", IfPending.KEEP, "o", 0)
     assert make_message("x", in_=timedelta(days=90)).delay_ms == 90 * 86_400_000
     zero: Any = 0
     assert make_message("x", in_=zero).delay_ms == 0

@@ -40,8 +40,10 @@ def test_a_try_that_failed_is_made_again_until_the_lease_is_over() -> None:
     leases.on_failed(batch, 5_000, is_lost=False)
     assert leases.find_due(5_000) == []
     assert leases.find_due(5_000 + RETRY_MS) == [(batch, SPAN_MS)]
+    assert leases.lost_count == 0
     leases.on_failed(batch, batch.lease_until_ms, is_lost=False)
     assert leases.find_due(1e9) == []
+    assert leases.lost_count == 1
 
 
 def test_a_lease_that_is_lost_is_left_alone() -> None:
@@ -49,6 +51,7 @@ def test_a_lease_that_is_lost_is_left_alone() -> None:
     leases.add(batch, 0)
     leases.on_failed(batch, 100, is_lost=True)
     assert leases.find_due(1e9) == []
+    assert leases.lost_count == 1
     leases.remove(batch)
 
 

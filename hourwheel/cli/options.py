@@ -165,6 +165,32 @@ NewTime: TypeAlias = Annotated[
 ]
 
 
+FromDue: TypeAlias = Annotated[
+    When | None,
+    typer.Option(
+        "--from", parser=when_option, metavar="WHEN", help="Due then or later: 2h, an instant."
+    ),
+]
+ToDue: TypeAlias = Annotated[
+    When | None,
+    typer.Option("--to", parser=when_option, metavar="WHEN", help="Due before: 3d, an instant."),
+]
+
+
+async def instants_of(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:
+    """Instants; delays are counted from the cluster's clock. No end: 0."""
+    clock_ms = 0
+    if any(one is not None and one.delay_ms is not None for one in (from_, to)):
+        clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
+    return _instant(from_, clock_ms), _instant(to, clock_ms)
+
+
+def _instant(when: When | None, clock_ms: int) -> int:
+    if when is None:
+        return 0
+    return clock_ms + when.delay_ms if when.due_ms is None else when.due_ms  # type: ignore[operator]
+
+
 def duration_option(text: str) -> int:
     """A length of time given as an option, in milliseconds."""
     try:

@@ -200,12 +200,13 @@ def leave_one_dead() -> None:
 
 
 def begin_with_now() -> None:
-    """New groups and members begin with what comes, whatever they have asked for."""
+    """New members of broadcasts begin with what comes, whatever they have asked for."""
     real: Any = vars(positions)["rows_to_start"]
 
     async def rows_to_start(shard: Any, group: Any, topic: Any, now_ms: int) -> Any:
-        now = replace(group, start_ms=START_NOW_MS, first_new_topic_id=0)
-        return await real(shard, now, topic, now_ms)
+        if group.is_member:
+            group = replace(group, start_ms=START_NOW_MS, first_new_topic_id=0)
+        return await real(shard, group, topic, now_ms)
 
     vars(positions)["rows_to_start"] = rows_to_start
 

@@ -52,6 +52,10 @@ _filters = st.builds(
 )
 
 
+SEEN_AT_ONCE = 3
+"""So many histories are compared after a step, or two more."""
+
+
 class ShardMachine(RuleBasedStateMachine):
     """Random lives of a shard."""
 
@@ -113,6 +117,7 @@ class ShardMachine(RuleBasedStateMachine):
             world.crash()
         if world.shard.views.applied_offset == world.model.offset:
             world.check_promises()
+            world.check_histories(SEEN_AT_ONCE)
 
     # -- callers ----------------------------------------------------------------------------------
 
@@ -480,8 +485,10 @@ class ShardMachine(RuleBasedStateMachine):
         world.disk.capacity_bytes = 1 << 40
         world.open()
         world.check_rebuild()
+        world.check_histories(1 << 16)
         world.drain()
         world.check_promises()
+        world.check_histories(1 << 16)
         digest = world.shard.views.digest()
         world.close()
         assert world.shard.views.digest() == digest

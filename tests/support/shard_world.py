@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from chaos.log_model import LogModel
 from chaos.log_parts.expiry import Expiries, expiry_ms
 from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
@@ -30,6 +29,7 @@ from storage.files.file_header import Identity
 from storage.log.commit_log import LogWrite
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.lone_replica import lone_replica
+from tests.support.naive_history import Chronicle, check_history
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
     GROUP,
@@ -53,9 +53,9 @@ INVISIBLE_MS = 5_000
 DRAIN_STEP_MS = 86_400_000
 
 
-def _model() -> LogModel:
+def _model() -> Chronicle:
     """Of logs in which anything may be said to have expired: whether it had, simulations check."""
-    return LogModel(chunk_entries(), expiries=Expiries(goes_on=True))
+    return Chronicle(chunk_entries(), expiries=Expiries(goes_on=True))
 
 
 class ShardWorld(ShardProposals):
@@ -432,6 +432,17 @@ class ShardWorld(ShardProposals):
         self.model.check()
         self.check_acknowledged()
         check_views(self.shard.views, self.model)
+
+    def check_histories(self, count_max: int) -> None:
+        """Of some messages, the last ones among them, a node tells what its log says."""
+        model, log = self.model, self.shard.log
+        if log.start_offset:
+            return
+        known = [one for one, topic in sorted(model.origins.items()) if topic == TOPIC]
+        step = max(1, len(known) // count_max)
+        for sequence in {*known[-2:], *known[self.boots % step :: step]}:
+            if model.is_all_there(sequence):
+                check_history(self.shard, model, sequence)
 
     def check_rebuild(self) -> None:
         """I5: the views are those that the whole log makes, on another disk, in another layout."""

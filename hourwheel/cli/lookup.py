@@ -3,11 +3,10 @@
 from typing import Any, NamedTuple
 
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import instants_of, run_with_admin
+from hourwheel.cli.options import DueRange, instants_of, run_with_admin
 from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.lookup import History, KeyMessage, MessageEvent
-from hourwheel.due_time import When
 from hourwheel.outcomes import EventKind
 
 
@@ -16,17 +15,14 @@ class ByKey(NamedTuple):
 
     topic: str
     key: str
-    from_: When | None = None
-    """Due then or later."""
-    to: When | None = None
-    """Due before."""
+    due: DueRange = DueRange()
 
 
 def list_by_key(output: Output, server: str, of: ByKey, limit: int, *, pending_only: bool) -> None:
     """Show so many of the messages that have a key (0: all); exit code 1 where there is none."""
 
     async def command(admin: AsyncAdmin) -> ExitCode:
-        from_ms, to_ms = await instants_of(admin, of.from_, of.to)
+        from_ms, to_ms = await instants_of(admin, *of.due)
         found = admin.list_by_key(
             of.topic,
             of.key,

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
@@ -175,6 +175,23 @@ ToDue: TypeAlias = Annotated[
     When | None,
     typer.Option("--to", parser=when_option, metavar="WHEN", help="Due before: 3d, an instant."),
 ]
+
+
+class DueRange(NamedTuple):
+    """Due times, of which either end may be open."""
+
+    from_: When | None = None
+    """Due then or later."""
+    to: When | None = None
+    """Due before."""
+
+
+def range_option(text: str) -> DueRange:
+    """A range of due times given as one option: FROM..TO."""
+    low, dots, high = text.partition("..")
+    if not dots or not (low or high):
+        raise typer.BadParameter("a range is FROM..TO, of which one may be left out: 2h..3d")
+    return DueRange(when_option(low) if low else None, when_option(high) if high else None)
 
 
 async def instants_of(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:

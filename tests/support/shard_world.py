@@ -64,6 +64,8 @@ def _model() -> Chronicle:
 class ShardWorld(ShardProposals):
     """One shard, its clock, and what the outside knows of it."""
 
+    model: Chronicle
+
     def __init__(
         self,
         disk: SimulatedDisk,

@@ -168,7 +168,7 @@ class Chance(NamedTuple):
 class Redrive(NamedTuple):
     """All dead letters of that group were to be given back."""
 
-    count: int
+    redriven_count: int
     """So many were, it was told."""
     requested_ms: float
     answered_ms: float | None

@@ -60,8 +60,11 @@ async def publish_doomed(load: "Workload", producer: AsyncProducer) -> None:
 
 async def serve(load: "Workload", channel: Channel, admin: AsyncAdmin) -> None:
     """Reject some of what comes, and be done with the rest, for ever; then close."""
-    times = {"invisible_ms": _INVISIBLE_MS, "retry_delay_ms": 50}
-    await until_answered(lambda: admin.put_group(GROUP, attempts_max=_ATTEMPTS_MAX, **times))
+    await until_answered(
+        lambda: admin.put_group(
+            GROUP, attempts_max=_ATTEMPTS_MAX, invisible_ms=_INVISIBLE_MS, retry_delay_ms=50
+        )
+    )
     chooser = load.chooser("reject")
     consumer = AsyncConsumer(
         channel, group=GROUP, topic=TOPIC, unavailable_ms_max=load.hang_s * 1_000

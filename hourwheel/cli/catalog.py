@@ -8,12 +8,14 @@ import typer
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.group_limits import limit, set_expired
 from hourwheel.cli.group_positions import reset, set_order, set_start, skip, unblock
-from hourwheel.cli.lookup import history_facts, list_by_key
+from hourwheel.cli.lookup import ByKey, history_facts, list_by_key
 from hourwheel.cli.options import (
+    DueRange,
     Json,
     Server,
     Yes,
     duration_option,
+    range_option,
     retries_option,
     run_with_admin,
 )
@@ -437,6 +439,12 @@ def describe(
     *,
     topic: Annotated[str, typer.Option("--topic", help="With --key: of this topic.")] = "",
     key: Annotated[str, typer.Option("--key", help="All messages that have it.")] = "",
+    due: Annotated[
+        DueRange | None,
+        typer.Option(
+            "--due", parser=range_option, metavar="FROM..TO", help="With --key: due in this range."
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 100,
     with_history: Annotated[
         bool, typer.Option("--history", help="And what became of it when, from the log.")
@@ -447,9 +455,11 @@ def describe(
     """Show where a message is in its life, or all that have a key; exit code 1 if none is known."""
     if bool(text) == bool(key) or bool(topic) != bool(key):
         raise typer.BadParameter("give a message id, or --topic and --key")
+    if text and due:
+        raise typer.BadParameter("--due goes with --topic and --key")
     output = Output(is_json=is_json)
     if key:
-        list_by_key(output, server, topic, key, limit, pending_only=False)
+        list_by_key(output, server, ByKey(topic, key, due or DueRange()), limit, pending_only=False)
         return
 
     async def command(admin: AsyncAdmin) -> ExitCode:

@@ -6,9 +6,15 @@ import typer
 
 from hourwheel import errors
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import Json, Server, Yes, run_with_admin, when_option
+from hourwheel.cli.options import (
+    Json,
+    Server,
+    Yes,
+    instants_of,
+    run_with_admin,
+    when_option,
+)
 from hourwheel.cli.output import Output
-from hourwheel.cli.pending import instants_of
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.due_time import When
 from hourwheel.transport.channel import SERVER_DEFAULT

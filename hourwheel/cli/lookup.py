@@ -1,25 +1,39 @@
 """`hourwheel describe --topic ... --key ...` and `pending list --key`: messages by their key."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import run_with_admin
+from hourwheel.cli.options import DueRange, instants_of, run_with_admin
 from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.lookup import History, KeyMessage, MessageEvent
 from hourwheel.outcomes import EventKind
 
 
-def list_by_key(
-    output: Output, server: str, topic: str, key: str, limit: int, *, pending_only: bool
-) -> None:
+class ByKey(NamedTuple):
+    """Which messages are shown."""
+
+    topic: str
+    key: str
+    due: DueRange = DueRange()
+
+
+def list_by_key(output: Output, server: str, of: ByKey, limit: int, *, pending_only: bool) -> None:
     """Show so many of the messages that have a key (0: all); exit code 1 where there is none."""
 
     async def command(admin: AsyncAdmin) -> ExitCode:
-        found = admin.list_by_key(topic, key, pending_only=pending_only, page_size=page_size(limit))
+        from_ms, to_ms = await instants_of(admin, *of.due)
+        found = admin.list_by_key(
+            of.topic,
+            of.key,
+            pending_only=pending_only,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            page_size=page_size(limit),
+        )
         shown = await output.listing(found, limit, facts=_facts_with_key, line=_line_with_key)
         if not shown:
-            output.line(f"nothing with the key {key} is {'pending' * pending_only or 'known'}")
+            output.line(f"nothing with the key {of.key} is {'pending' * pending_only or 'known'}")
         return ExitCode.OK if shown or pending_only else ExitCode.PARTLY
 
     run_with_admin(output, server, command)

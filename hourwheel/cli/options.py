@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
@@ -163,6 +163,49 @@ NewTime: TypeAlias = Annotated[
         help="90s, 1h30m, 3d, or an instant with its zone: 2027-03-01T09:00:00+01:00.",
     ),
 ]
+
+
+FromDue: TypeAlias = Annotated[
+    When | None,
+    typer.Option(
+        "--from", parser=when_option, metavar="WHEN", help="Due then or later: 2h, an instant."
+    ),
+]
+ToDue: TypeAlias = Annotated[
+    When | None,
+    typer.Option("--to", parser=when_option, metavar="WHEN", help="Due before: 3d, an instant."),
+]
+
+
+class DueRange(NamedTuple):
+    """Due times, of which either end may be open."""
+
+    from_: When | None = None
+    """Due then or later."""
+    to: When | None = None
+    """Due before."""
+
+
+def range_option(text: str) -> DueRange:
+    """A range of due times given as one option: FROM..TO."""
+    low, dots, high = text.partition("..")
+    if not dots or not (low or high):
+        raise typer.BadParameter("a range is FROM..TO, of which one may be left out: 2h..3d")
+    return DueRange(when_option(low) if low else None, when_option(high) if high else None)
+
+
+async def instants_of(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:
+    """Instants; delays are counted from the cluster's clock. No end: 0."""
+    clock_ms = 0
+    if any(one is not None and one.delay_ms is not None for one in (from_, to)):
+        clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
+    return _instant(from_, clock_ms), _instant(to, clock_ms)
+
+
+def _instant(when: When | None, clock_ms: int) -> int:
+    if when is None:
+        return 0
+    return clock_ms + when.delay_ms if when.due_ms is None else when.due_ms  # type: ignore[operator]
 
 
 def duration_option(text: str) -> int:

@@ -5,17 +5,19 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.lookup import list_by_key
+from hourwheel.cli.lookup import ByKey, list_by_key
 from hourwheel.cli.options import (
+    FromDue,
     Json,
     NewTime,
     Server,
     SqlFilter,
     TagFilter,
+    ToDue,
     Yes,
     filter_option,
+    instants_of,
     run_with_admin,
-    when_option,
 )
 from hourwheel.cli.output import Output, format_instant, page_size
 from hourwheel.client.admin import AsyncAdmin
@@ -38,16 +40,6 @@ def options(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
 
 
 _Topic = Annotated[str, typer.Argument(help="The topic.")]
-_From = Annotated[
-    When | None,
-    typer.Option(
-        "--from", parser=when_option, metavar="WHEN", help="Due then or later: 2h, an instant."
-    ),
-]
-_To = Annotated[
-    When | None,
-    typer.Option("--to", parser=when_option, metavar="WHEN", help="Due before: 3d, an instant."),
-]
 _Key = Annotated[
     str, typer.Option("--key", help="Only messages with this key; without a filter and a range.")
 ]
@@ -62,8 +54,8 @@ def list_pending(
     topic: _Topic,
     tag_filter: TagFilter = None,
     sql: SqlFilter = None,
-    from_: _From = None,
-    to: _To = None,
+    from_: FromDue = None,
+    to: ToDue = None,
     limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 100,
     *,
     key: _Key = "",
@@ -77,7 +69,7 @@ def list_pending(
     if key:
         _refuse_range(wanted, from_, to)
         _refuse_prefix(key_prefix)
-        list_by_key(output, server, topic, key, limit, pending_only=True)
+        list_by_key(output, server, ByKey(topic, key), limit, pending_only=True)
         return
 
     async def command(admin: AsyncAdmin) -> None:
@@ -102,8 +94,8 @@ def count_pending(
     topic: _Topic,
     tag_filter: TagFilter = None,
     sql: SqlFilter = None,
-    from_: _From = None,
-    to: _To = None,
+    from_: FromDue = None,
+    to: ToDue = None,
     *,
     key: _Key = "",
     key_prefix: _KeyPrefix = "",
@@ -132,8 +124,8 @@ def cancel_pending(
     topic: _Topic,
     tag_filter: TagFilter = None,
     sql: SqlFilter = None,
-    from_: _From = None,
-    to: _To = None,
+    from_: FromDue = None,
+    to: ToDue = None,
     *,
     key_prefix: _KeyPrefix = "",
     is_rehearsal: Annotated[
@@ -192,8 +184,8 @@ def reschedule_pending(
     sql: SqlFilter = None,
     *,
     when: NewTime,
-    from_: _From = None,
-    to: _To = None,
+    from_: FromDue = None,
+    to: ToDue = None,
     key_prefix: _KeyPrefix = "",
     is_sure: Yes = False,
     server: Server = SERVER_DEFAULT,
@@ -300,20 +292,6 @@ async def _show_count(
         "damaged": count.corrupt_count,
     }
     output.facts(f"pending in {of.topic}", facts)
-
-
-async def instants_of(admin: AsyncAdmin, from_: When | None, to: When | None) -> tuple[int, int]:
-    """Instants; delays are counted from the cluster's clock. No end: 0."""
-    clock_ms = 0
-    if any(one is not None and one.delay_ms is not None for one in (from_, to)):
-        clock_ms = max((node.clock_ms for node in (await admin.status()).nodes), default=0)
-    return _instant(from_, clock_ms), _instant(to, clock_ms)
-
-
-def _instant(when: When | None, clock_ms: int) -> int:
-    if when is None:
-        return 0
-    return clock_ms + when.delay_ms if when.due_ms is None else when.due_ms  # type: ignore[operator]
 
 
 def _facts(message: PendingMessage) -> dict[str, Any]:

@@ -572,9 +572,9 @@ class Admin(BlockingPending, BlockingRecurrences, BlockingPositions):
         """See `AsyncAdmin.list_by_key`; fetched as it is needed."""
         return self._listed(self._twin.list_by_key(topic, key, **settings))
 
-    def count_by_key(self, topic: str, key: str, *, pending_only: bool = False) -> int:
+    def count_by_key(self, topic: str, key: str, **settings: Any) -> int:
         """See `AsyncAdmin.count_by_key`."""
-        return self._thread.run(self._twin.count_by_key(topic, key, pending_only=pending_only))
+        return self._thread.run(self._twin.count_by_key(topic, key, **settings))
 
     def history(self, of: MessageId | str, topic: str = "") -> History:
         """See `AsyncAdmin.history`."""

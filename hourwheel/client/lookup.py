@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
+from hourwheel.client.pending import range_of
 from hourwheel.formats import message_id
 from hourwheel.formats.message_id import MessageId
 from hourwheel.instants import check_count
@@ -61,7 +62,14 @@ class Lookups:
     _channel: Channel
 
     def list_by_key(
-        self, topic: str, key: str, *, pending_only: bool = False, page_size: int = PAGE_SIZE
+        self,
+        topic: str,
+        key: str,
+        *,
+        pending_only: bool = False,
+        from_ms: int = 0,
+        to_ms: int = 0,
+        page_size: int = PAGE_SIZE,
     ) -> AsyncIterator[KeyMessage]:
         """The messages of a topic that have a key, those that were published last first.
 
@@ -73,24 +81,34 @@ class Lookups:
             topic: the topic.
             key: the key.
             pending_only: leave out what is released or cancelled.
+            from_ms: due at or after this instant, in milliseconds since the Unix epoch; of a
+                message that waits where it was moved to, the due time is that one.
+            to_ms: due before this instant; 0: no bound.
             page_size: how many are fetched at once, 1 to 1,000.
 
         Raises:
             UnknownTopic: there is none.
             InvalidArgument: no message can have such a key; or `page_size` is out of range.
+            InvalidDueTime: a bound is no instant.
             Unavailable: the node's index of keys is being built.
         """
         check_count(page_size, "page_size", at_least=1)
-        request = lookup_pb2.ListByKeyRequest(
-            topic=topic, key=key, pending_only=pending_only, page_size=page_size
-        )
+        request = _request(topic, key, from_ms, to_ms, pending_only=pending_only)
+        request.page_size = page_size
         return _listed(self._channel, request)
 
-    async def count_by_key(self, topic: str, key: str, *, pending_only: bool = False) -> int:
+    async def count_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        pending_only: bool = False,
+        from_ms: int = 0,
+        to_ms: int = 0,
+    ) -> int:
         """How many they are; see `list_by_key`."""
-        request = lookup_pb2.ListByKeyRequest(
-            topic=topic, key=key, pending_only=pending_only, count_only=True
-        )
+        request = _request(topic, key, from_ms, to_ms, pending_only=pending_only)
+        request.count_only = True
         count = 0
         async for answer in pages_of(self._channel, LIST_BY_KEY, request):
             count += answer.matched_count
@@ -117,6 +135,19 @@ class Lookups:
             events += map(_event, answer.events)
             is_complete = answer.is_complete
         return History(tuple(events), is_complete)
+
+
+def _request(
+    topic: str, key: str, from_ms: int, to_ms: int, *, pending_only: bool
+) -> lookup_pb2.ListByKeyRequest:
+    bounds = range_of(topic, None, from_ms, to_ms)
+    return lookup_pb2.ListByKeyRequest(
+        topic=topic,
+        key=key,
+        pending_only=pending_only,
+        from_due_ms=bounds.from_ms,
+        to_due_ms=bounds.to_ms,
+    )
 
 
 def _event(event: lookup_pb2.MessageEvent) -> MessageEvent:

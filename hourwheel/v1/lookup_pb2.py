@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hourwheel.v1 import admin_pb2 as hourwheel_dot_v1_dot_admin__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19hourwheel/v1/lookup.proto\x12\x0chourwheel.v1\x1a\x18hourwheel/v1/admin.proto\"\x7f\n\x10ListByKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x14\n\x0cpending_only\x18\x03 \x01(\x08\x12\x12\n\ncount_only\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\r\x12\x12\n\npage_token\x18\x06 \x01(\x0c\"[\n\nKeyMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.hourwheel.v1.MessageState\x12\x0e\n\x06\x64ue_ms\x18\x03 \x01(\x03\"o\n\x11ListByKeyResponse\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.hourwheel.v1.KeyMessage\x12\x15\n\rmatched_count\x18\x02 \x01(\x04\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\x0c\"J\n\x11GetHistoryRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npage_token\x18\x03 \x01(\x0c\"\xaa\x01\n\x0cMessageEvent\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.hourwheel.v1.EventKind\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0e\n\x06\x64ue_ms\x18\x05 \x01(\x03\x12\r\n\x05topic\x18\x06 \x01(\t\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x06\x12\x10\n\x08priority\x18\x08 \x01(\r\"n\n\x12GetHistoryResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.hourwheel.v1.MessageEvent\x12\x13\n\x0bis_complete\x18\x02 \x01(\x08\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\x0c*\x8f\x03\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45VENT_KIND_PUBLISHED\x10\x01\x12\x18\n\x14\x45VENT_KIND_CANCELLED\x10\x02\x12\x17\n\x13\x45VENT_KIND_RELEASED\x10\x03\x12\x14\n\x10\x45VENT_KIND_ACKED\x10\x04\x12\x16\n\x12\x45VENT_KIND_RETRIED\x10\x05\x12\x13\n\x0f\x45VENT_KIND_DEAD\x10\x06\x12\x17\n\x13\x45VENT_KIND_FILTERED\x10\x07\x12\x17\n\x13\x45VENT_KIND_REDRIVEN\x10\x08\x12\x16\n\x12\x45VENT_KIND_SKIPPED\x10\t\x12\x1a\n\x16\x45VENT_KIND_RESCHEDULED\x10\n\x12\x17\n\x13\x45VENT_KIND_REPLACED\x10\x0b\x12\x13\n\x0f\x45VENT_KIND_HELD\x10\x0c\x12\x14\n\x10\x45VENT_KIND_FREED\x10\r\x12\x16\n\x12\x45VENT_KIND_EXPIRED\x10\x0e\x12\x14\n\x10\x45VENT_KIND_RESET\x10\x0f\x32\xae\x01\n\rLookupService\x12L\n\tListByKey\x12\x1e.hourwheel.v1.ListByKeyRequest\x1a\x1f.hourwheel.v1.ListByKeyResponse\x12O\n\nGetHistory\x12\x1f.hourwheel.v1.GetHistoryRequest\x1a .hourwheel.v1.GetHistoryResponseB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19hourwheel/v1/lookup.proto\x12\x0chourwheel.v1\x1a\x18hourwheel/v1/admin.proto\"\xa7\x01\n\x10ListByKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x14\n\x0cpending_only\x18\x03 \x01(\x08\x12\x12\n\ncount_only\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\r\x12\x12\n\npage_token\x18\x06 \x01(\x0c\x12\x13\n\x0b\x66rom_due_ms\x18\x07 \x01(\x03\x12\x11\n\tto_due_ms\x18\x08 \x01(\x03\"[\n\nKeyMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.hourwheel.v1.MessageState\x12\x0e\n\x06\x64ue_ms\x18\x03 \x01(\x03\"o\n\x11ListByKeyResponse\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.hourwheel.v1.KeyMessage\x12\x15\n\rmatched_count\x18\x02 \x01(\x04\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\x0c\"J\n\x11GetHistoryRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npage_token\x18\x03 \x01(\x0c\"\xaa\x01\n\x0cMessageEvent\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.hourwheel.v1.EventKind\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\r\n\x05group\x18\x03 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x04 \x01(\r\x12\x0e\n\x06\x64ue_ms\x18\x05 \x01(\x03\x12\r\n\x05topic\x18\x06 \x01(\t\x12\x13\n\x0bproducer_id\x18\x07 \x01(\x06\x12\x10\n\x08priority\x18\x08 \x01(\r\"n\n\x12GetHistoryResponse\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.hourwheel.v1.MessageEvent\x12\x13\n\x0bis_complete\x18\x02 \x01(\x08\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\x0c*\x8f\x03\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45VENT_KIND_PUBLISHED\x10\x01\x12\x18\n\x14\x45VENT_KIND_CANCELLED\x10\x02\x12\x17\n\x13\x45VENT_KIND_RELEASED\x10\x03\x12\x14\n\x10\x45VENT_KIND_ACKED\x10\x04\x12\x16\n\x12\x45VENT_KIND_RETRIED\x10\x05\x12\x13\n\x0f\x45VENT_KIND_DEAD\x10\x06\x12\x17\n\x13\x45VENT_KIND_FILTERED\x10\x07\x12\x17\n\x13\x45VENT_KIND_REDRIVEN\x10\x08\x12\x16\n\x12\x45VENT_KIND_SKIPPED\x10\t\x12\x1a\n\x16\x45VENT_KIND_RESCHEDULED\x10\n\x12\x17\n\x13\x45VENT_KIND_REPLACED\x10\x0b\x12\x13\n\x0f\x45VENT_KIND_HELD\x10\x0c\x12\x14\n\x10\x45VENT_KIND_FREED\x10\r\x12\x16\n\x12\x45VENT_KIND_EXPIRED\x10\x0e\x12\x14\n\x10\x45VENT_KIND_RESET\x10\x0f\x32\xae\x01\n\rLookupService\x12L\n\tListByKey\x12\x1e.hourwheel.v1.ListByKeyRequest\x1a\x1f.hourwheel.v1.ListByKeyResponse\x12O\n\nGetHistory\x12\x1f.hourwheel.v1.GetHistoryRequest\x1a .hourwheel.v1.GetHistoryResponseB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +33,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.v1.lookup_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014hourwheel.v1P\001Z\030hourwheel/v1;hourwheelv1'
-  _globals['_EVENTKIND']._serialized_start=766
-  _globals['_EVENTKIND']._serialized_end=1165
-  _globals['_LISTBYKEYREQUEST']._serialized_start=69
-  _globals['_LISTBYKEYREQUEST']._serialized_end=196
-  _globals['_KEYMESSAGE']._serialized_start=198
-  _globals['_KEYMESSAGE']._serialized_end=289
-  _globals['_LISTBYKEYRESPONSE']._serialized_start=291
-  _globals['_LISTBYKEYRESPONSE']._serialized_end=402
-  _globals['_GETHISTORYREQUEST']._serialized_start=404
-  _globals['_GETHISTORYREQUEST']._serialized_end=478
-  _globals['_MESSAGEEVENT']._serialized_start=481
-  _globals['_MESSAGEEVENT']._serialized_end=651
-  _globals['_GETHISTORYRESPONSE']._serialized_start=653
-  _globals['_GETHISTORYRESPONSE']._serialized_end=763
-  _globals['_LOOKUPSERVICE']._serialized_start=1168
-  _globals['_LOOKUPSERVICE']._serialized_end=1342
+  _globals['_EVENTKIND']._serialized_start=807
+  _globals['_EVENTKIND']._serialized_end=1206
+  _globals['_LISTBYKEYREQUEST']._serialized_start=70
+  _globals['_LISTBYKEYREQUEST']._serialized_end=237
+  _globals['_KEYMESSAGE']._serialized_start=239
+  _globals['_KEYMESSAGE']._serialized_end=330
+  _globals['_LISTBYKEYRESPONSE']._serialized_start=332
+  _globals['_LISTBYKEYRESPONSE']._serialized_end=443
+  _globals['_GETHISTORYREQUEST']._serialized_start=445
+  _globals['_GETHISTORYREQUEST']._serialized_end=519
+  _globals['_MESSAGEEVENT']._serialized_start=522
+  _globals['_MESSAGEEVENT']._serialized_end=692
+  _globals['_GETHISTORYRESPONSE']._serialized_start=694
+  _globals['_GETHISTORYRESPONSE']._serialized_end=804
+  _globals['_LOOKUPSERVICE']._serialized_start=1209
+  _globals['_LOOKUPSERVICE']._serialized_end=1383
 # @@protoc_insertion_point(module_scope)

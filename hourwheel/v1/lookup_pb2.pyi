@@ -44,20 +44,24 @@ EVENT_KIND_EXPIRED: EventKind
 EVENT_KIND_RESET: EventKind
 
 class ListByKeyRequest(_message.Message):
-    __slots__ = ("topic", "key", "pending_only", "count_only", "page_size", "page_token")
+    __slots__ = ("topic", "key", "pending_only", "count_only", "page_size", "page_token", "from_due_ms", "to_due_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     PENDING_ONLY_FIELD_NUMBER: _ClassVar[int]
     COUNT_ONLY_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FROM_DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    TO_DUE_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     key: str
     pending_only: bool
     count_only: bool
     page_size: int
     page_token: bytes
-    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., pending_only: bool = ..., count_only: bool = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ...) -> None: ...
+    from_due_ms: int
+    to_due_ms: int
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., pending_only: bool = ..., count_only: bool = ..., page_size: _Optional[int] = ..., page_token: _Optional[bytes] = ..., from_due_ms: _Optional[int] = ..., to_due_ms: _Optional[int] = ...) -> None: ...
 
 class KeyMessage(_message.Message):
     __slots__ = ("message_id", "state", "due_ms")

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.types import DUE_MS_MAX
 from storage.views.catalog_names import (
     validate_group_name,
     validate_known_group_name,
@@ -29,6 +30,16 @@ def check_readable_topic(name: str) -> None:
     """
     if not name.startswith(_INTERNAL):
         check_topic(name)
+
+
+def due_range(from_due_ms: int, to_due_ms: int) -> tuple[int, int]:
+    """The bounds of due times that a request has; 0: none. Raises InvalidArgument."""
+    for name, value in (("from_due_ms", from_due_ms), ("to_due_ms", to_due_ms)):
+        if not 0 <= value <= DUE_MS_MAX:
+            raise errors.InvalidArgument(f"{name} is no instant: {value}", field=name, value=value)
+    if to_due_ms and to_due_ms < from_due_ms:
+        raise errors.InvalidArgument("to_due_ms is before from_due_ms", field="to_due_ms")
+    return from_due_ms, to_due_ms
 
 
 def check_at_most(name: str, value: int, most: int) -> None:

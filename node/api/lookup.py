@@ -11,7 +11,7 @@ from hourwheel.v1 import lookup_pb2 as wire
 from node.access.control import AccessControl
 from node.access.permissions import group_resource
 from node.api.calls import Context
-from node.api.checks import check_at_most, check_topic
+from node.api.checks import check_at_most, check_topic, due_range
 from node.contracts.broker import EnginePort
 from node.contracts.pending_page import KeyPart, printable
 from node.contracts.pending_token import KeyQuery
@@ -47,7 +47,10 @@ class Lookup:
         count = request.page_size or PAGE_SIZE_DEFAULT
         check_at_most("page_size", count, limits.PENDING_PAGE_SIZE_MAX)
         page = await self._engine.list_by_key(
-            KeyQuery(request.topic, key, request.pending_only),
+            KeyQuery(
+                *(request.topic, key, request.pending_only),
+                *due_range(request.from_due_ms, request.to_due_ms),
+            ),
             request.page_token,
             count_max=0 if request.count_only else count,
         )

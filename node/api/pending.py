@@ -13,7 +13,7 @@ from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.types import DUE_MS_MAX
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import pending_pb2
-from node.api.checks import check_at_most, check_topic
+from node.api.checks import check_at_most, check_topic, due_range
 from node.api.quota_gate import QuotaGate
 from node.catalog.filter_cache import read_filter
 from node.contracts.broker import EnginePort
@@ -111,12 +111,7 @@ async def _query(request: _Request) -> PendingQuery:
         wanted = filter_from_wire(request.filter)
         await read_filter(wanted)
     check_topic(request.topic)
-    low, high = request.from_due_ms, request.to_due_ms
-    for name, value in (("from_due_ms", low), ("to_due_ms", high)):
-        if not 0 <= value <= DUE_MS_MAX:
-            raise errors.InvalidArgument(f"{name} is no instant: {value}", field=name, value=value)
-    if high and high < low:
-        raise errors.InvalidArgument("to_due_ms is before from_due_ms", field="to_due_ms")
+    low, high = due_range(request.from_due_ms, request.to_due_ms)
     return PendingQuery(request.topic, wanted, low, high, prefix)
 
 

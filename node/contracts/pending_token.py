@@ -82,10 +82,15 @@ class KeyQuery:
     topic: str
     key: bytes
     pending_only: bool = False
+    from_ms: int = 0
+    """Due at or after this instant, as it is told of each: a moved one where it was moved to."""
+    to_ms: int = 0
+    """Due before this instant; 0: no bound."""
 
     def facts(self) -> tuple[object, ...]:
         """What a token is bound to."""
-        return self.key, self.pending_only
+        facts, bounds = (self.key, self.pending_only), (self.from_ms, self.to_ms)
+        return (*facts, *bounds) if any(bounds) else facts  # as nodes that know of none have it
 
 
 class Position(NamedTuple):

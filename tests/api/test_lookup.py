@@ -26,7 +26,13 @@ async def test_list_when_answered() -> None:
     async with ApiWorld() as world:
         world.engine.key_page = KeyPage([part_of(3), part_of(500)], 503, b"next")
         request = lookup_pb2.ListByKeyRequest(
-            topic="orders", key="ä", pending_only=True, page_size=9, page_token=b"t"
+            topic="orders",
+            key="ä",
+            pending_only=True,
+            page_size=9,
+            page_token=b"t",
+            from_due_ms=5,
+            to_due_ms=7,
         )
         answer = await world.lookup.ListByKey(request)
         assert len(answer.messages) == 503
@@ -38,7 +44,7 @@ async def test_list_when_answered() -> None:
             admin_pb2.MESSAGE_STATE_CANCELLED,
         ]
         assert (answer.matched_count, answer.next_page_token) == (503, b"next")
-        query = KeyQuery("orders", "ä".encode(), pending_only=True)
+        query = KeyQuery("orders", "ä".encode(), pending_only=True, from_ms=5, to_ms=7)
         assert world.engine.asked("list_by_key") == [(query, b"t", 9)]
 
 
@@ -59,6 +65,9 @@ async def test_list_when_little_is_asked() -> None:
         ({"key": ""}, "INVALID_ARGUMENT", "key"),
         ({"key": "k" * 256}, "INVALID_ARGUMENT", "key"),
         ({"page_size": 1_001}, "INVALID_ARGUMENT", "page_size"),
+        ({"from_due_ms": -1}, "INVALID_ARGUMENT", "from_due_ms"),
+        ({"to_due_ms": 1 << 62}, "INVALID_ARGUMENT", "to_due_ms"),
+        ({"from_due_ms": 7, "to_due_ms": 6}, "INVALID_ARGUMENT", "to_due_ms"),
     ],
 )
 async def test_list_when_it_is_refused(

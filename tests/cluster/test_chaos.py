@@ -98,7 +98,7 @@ def _saw_all(result: Result) -> None:
     came = Counter(one.serial for one in history.deliveries if one.group == rereader.AGAIN)
     assert max(came.values()) > 2, "nothing came again and again"
     assert len({one.epoch for one in history.chances}) > 1
-    assert sum(one.count for one in history.redrives) > 10
+    assert sum(one.redriven_count for one in history.redrives) > 10
     assert {one.member for one in history.heard} == set(newsroom.MEMBERS)
     assert {one.is_paused for one in history.pauses} == {True, False}
     ranked = {history.ranks.get(one.serial or 0) for one in history.deliveries}

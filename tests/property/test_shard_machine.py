@@ -40,6 +40,7 @@ _delays = st.one_of(
 _few = st.lists(_delays, min_size=1, max_size=12)
 _names = st.sampled_from(["orders\na", "orders\nb"])
 _index = st.integers(0, 1 << 16)
+_keys = st.sampled_from([*(f"3:{at}" for at in range(3)), "50:0", "50:7"])
 _ends = st.sampled_from(["commit", "commit", *Step])
 _forged = st.sampled_from([0, 0, 0, 0, 8])
 _dedup = st.lists(st.integers(0, 11), max_size=4)
@@ -50,6 +51,10 @@ _filters = st.builds(
     ),
     check_at_client=st.just(value=False),
 )
+
+
+SEEN_AT_ONCE = 3
+"""So many histories are compared after a step, or two more."""
 
 
 class ShardMachine(RuleBasedStateMachine):
@@ -113,6 +118,7 @@ class ShardMachine(RuleBasedStateMachine):
             world.crash()
         if world.shard.views.applied_offset == world.model.offset:
             world.check_promises()
+            world.check_histories(SEEN_AT_ONCE)
 
     # -- callers ----------------------------------------------------------------------------------
 
@@ -272,6 +278,36 @@ class ShardMachine(RuleBasedStateMachine):
         delivery = self.world.receive(count)
         if delivery is not None and delivery.lease.count > acked > 0:
             self.world.ack(delivery, 1, acked + 1)
+
+    @rule(delays=_few, times=st.integers(1, 2), late_ms=st.integers(0, 50))
+    def die_and_come_again(self, delays: list[int], times: int, late_ms: int) -> None:
+        """Messages that are rejected, re-driven, and perhaps both once more."""
+        world = self.world
+        world.publish([world.now_ms - abs(delay) for delay in delays])
+        self.step(world.commit)
+        for _ in range(times):
+            self.step(self.take_and_bury)
+            self.step(world.commit)
+            world.redrive(0, 1 << 10)
+            self.step(world.commit)
+            self.step(lambda: world.advance(late_ms))
+
+    def take_and_bury(self) -> None:
+        delivery = self.world.receive(20)
+        if delivery is not None:
+            self.world.bury(delivery)
+
+    @rule(key=_keys, delay=_delays, is_cancel=st.booleans(), commit=st.booleans())
+    def change_by_key(self, key: str, delay: int, is_cancel: bool, commit: bool) -> None:
+        """As the node does it: the index of keys says which messages a record is to name."""
+        world = self.world
+        sequences = world.find_by_key(key)
+        if sequences and is_cancel:
+            world.cancel(sequences)
+        elif sequences:
+            world.reschedule(sequences, [max(0, world.now_ms + delay)] * len(sequences))
+        if commit:
+            self.step(world.commit)
 
     @rule(wanted=_filters)
     def change_filter(self, wanted: FilterExpression) -> None:
@@ -480,8 +516,10 @@ class ShardMachine(RuleBasedStateMachine):
         world.disk.capacity_bytes = 1 << 40
         world.open()
         world.check_rebuild()
+        world.check_histories(1 << 16)
         world.drain()
         world.check_promises()
+        world.check_histories(1 << 16)
         digest = world.shard.views.digest()
         world.close()
         assert world.shard.views.digest() == digest

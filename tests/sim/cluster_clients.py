@@ -309,7 +309,10 @@ class Administrator(Client):
             return
         side = Side.of(random.randint(1, self._made))
         act = random.choice(
-            (self._publish, self._publish, self._resolve, self._retain, self._trim, self._delete)
+            (
+                *(self._publish, self._publish, self._resolve, self._resolve, self._reset),
+                *(self._retain, self._trim, self._delete),
+            )
         )
         self.ask(lambda node: act(node, side))
 
@@ -325,12 +328,22 @@ class Administrator(Client):
 
     def _resolve(self, node: "SimNode", side: Side) -> None:
         random = self.cluster.events.random
-        queue = random.choice((side.queue, side.retries << 8))
-        outcomes = (Outcome.ACK, Outcome.RETRY, Outcome.SKIPPED, Outcome.REDRIVE, *sorted(IN_PLACE))
+        proposer = Proposer(node)
+        queue = random.choice((side.queue, proposer.retries_of(side) << 8))
+        outcomes = (
+            *(Outcome.ACK, Outcome.RETRY, Outcome.RETRY, Outcome.SKIPPED),
+            *(Outcome.REDRIVE, *sorted(IN_PLACE)),
+        )
         outcome = random.choice(outcomes)
-        if outcome == Outcome.REDRIVE:
+        if outcome == Outcome.REDRIVE:  # of those that are such no longer, too
             queue = side.letters << 8
-        Proposer(node).resolve_side(side, queue, random.randrange(6), 3, outcome)
+        proposer.resolve_side(side, queue, random.randrange(6), 3, outcome)
+
+    def _reset(self, node: "SimNode", side: Side) -> None:
+        """Its group begins anew, further back or further on; void where it was reset meanwhile."""
+        random = self.cluster.events.random
+        is_stale = random.random() < 0.2
+        Proposer(node).reset_side(side, random.randrange(8), is_stale=is_stale)
 
     def _retain(self, node: "SimNode", side: Side) -> None:
         """It gets a retention of its own, and more than one file of its queue holds."""

@@ -18,7 +18,7 @@ from hourwheel import program
 from node.broker.recurring import occurrence_planner
 from node.broker.reschedule_service import RescheduleService
 from node.catalog import positions
-from node.consumers.dead_letter_desk import DeadLetterDesk
+from node.consumers import dead_letter_desk
 from node.consumers.group_limits import GroupLimits
 from node.delivery import reading_order
 from node.delivery.expiry import Expired
@@ -188,24 +188,24 @@ def let_old_receipts_count() -> None:
 
 
 def leave_one_dead() -> None:
-    """Of dead letters that are given back the last is told to be, and is not."""
-    real: Any = DeadLetterDesk._give_back
+    """Of dead letters that are given back together one is left out."""
+    real: Any = vars(dead_letter_desk)["redrive_rows"]
 
-    async def give_back(self: Any, walk: Any, positions: Any) -> int:
-        if len(positions) < 2:
-            return len(positions)
-        return await real(self, walk, positions[:-1]) + 1
+    def redrive_rows(group_queue: Any, ranges: Any, now_ms: int) -> Any:
+        *others, (first, end) = ranges
+        return real(group_queue, [*others, (first + 1, end + 1)], now_ms)
 
-    _patch(DeadLetterDesk, "_give_back", give_back)
+    vars(dead_letter_desk)["redrive_rows"] = redrive_rows
 
 
 def begin_with_now() -> None:
-    """New groups and members begin with what comes, whatever they have asked for."""
+    """New members of broadcasts begin with what comes, whatever they have asked for."""
     real: Any = vars(positions)["rows_to_start"]
 
     async def rows_to_start(shard: Any, group: Any, topic: Any, now_ms: int) -> Any:
-        now = replace(group, start_ms=START_NOW_MS, first_new_topic_id=0)
-        return await real(shard, now, topic, now_ms)
+        if group.is_member:
+            group = replace(group, start_ms=START_NOW_MS, first_new_topic_id=0)
+        return await real(shard, group, topic, now_ms)
 
     vars(positions)["rows_to_start"] = rows_to_start
 

@@ -24,6 +24,7 @@ class LookupService(lookup_pb2_grpc.LookupServiceServicer):
             if one.topic == request.topic
             and one.sequence < below
             and request.key in decode(one.blob[: one.meta_bytes]).keys
+            and request.from_due_ms <= one.due_ms < (request.to_due_ms or 1 << 62)
             and not (request.pending_only and one.sequence in self._node.cancelled)
         ]
         part = found[:LOOKED_AT]

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from chaos.log_model import LogModel
 from chaos.log_parts.expiry import Expiries, expiry_ms
 from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
+from hourwheel.formats.meta import decode
+from hourwheel.types import SEQUENCE_MAX
 from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import expired_rows, filtered_rows, unresolved_of
@@ -28,8 +29,10 @@ from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.shard import Shard
 from storage.files.file_header import Identity
 from storage.log.commit_log import LogWrite
+from storage.views.key_rows import hash_keys
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 from tests.support.lone_replica import lone_replica
+from tests.support.naive_history import Chronicle, check_history
 from tests.support.shard_proposals import (
     ATTEMPTS_MAX,
     GROUP,
@@ -53,13 +56,15 @@ INVISIBLE_MS = 5_000
 DRAIN_STEP_MS = 86_400_000
 
 
-def _model() -> LogModel:
+def _model() -> Chronicle:
     """Of logs in which anything may be said to have expired: whether it had, simulations check."""
-    return LogModel(chunk_entries(), expiries=Expiries(goes_on=True))
+    return Chronicle(chunk_entries(), expiries=Expiries(goes_on=True))
 
 
 class ShardWorld(ShardProposals):
     """One shard, its clock, and what the outside knows of it."""
+
+    model: Chronicle
 
     def __init__(
         self,
@@ -455,6 +460,35 @@ class ShardWorld(ShardProposals):
         self.model.check()
         self.check_acknowledged()
         check_views(self.shard.views, self.model)
+
+    def find_by_key(self, key: str) -> list[int]:
+        """Sequences of messages that may have a key, by the index: all that wait are among them."""
+        views, model = self.shard.views, self.model
+        hashes = hash_keys([TOPIC], [key.encode()])
+        if not views.keys.is_complete:
+            return []
+        rows = views.keys.newest(hashes, 0, SEQUENCE_MAX, len(model.messages) + 1)
+        found = list(dict.fromkeys(rows.sequence.tolist()))
+        if views.applied_offset == model.offset:
+            waiting = {
+                sequence
+                for sequence, queue in model.waiting
+                if not queue and model.origins[sequence] == TOPIC
+            }
+            named = {one for one in waiting if key in decode(model.metas.get(one, b"")).keys}
+            assert named <= set(found), "a message is not found by its key"
+        return found
+
+    def check_histories(self, count_max: int) -> None:
+        """Of some messages, the last ones among them, a node tells what its log says."""
+        model, log = self.model, self.shard.log
+        if log.start_offset:
+            return
+        known = [one for one, topic in sorted(model.origins.items()) if topic == TOPIC]
+        step = max(1, len(known) // count_max)
+        for sequence in {*known[-2:], *known[self.boots % step :: step]}:
+            if model.is_all_there(sequence):
+                check_history(self.shard, model, sequence)
 
     def check_rebuild(self) -> None:
         """I5: the views are those that the whole log makes, on another disk, in another layout."""

@@ -51,7 +51,7 @@ class KeyListing:
             if not rows.size:
                 return page
             left = count_max - page.matched_count if count_max else ROWS_AT_ONCE
-            part, below = self._sort_out(topic, rows, left, pending_only=query.pending_only)
+            part, below = self._sort_out(topic, rows, left, query)
             page.matched_count += len(part.ids)
             if count_max:
                 page.parts.append(part)
@@ -70,7 +70,7 @@ class KeyListing:
             raise
 
     def _sort_out(
-        self, topic: Topic, rows: KeyRows, count_max: int, *, pending_only: bool
+        self, topic: Topic, rows: KeyRows, count_max: int, query: KeyQuery
     ) -> tuple[KeyPart, int]:
         """(the first messages of some rows, the last sequence that was looked at)."""
         views = self._shard.views
@@ -86,11 +86,16 @@ class KeyListing:
         states[is_ahead] = MessageState.PENDING
         states[views.tombstones.contains(sequences)] = MessageState.CANCELLED
         are_pending = states == MessageState.PENDING
-        if topic.retention_ms and not pending_only:
+        if topic.retention_ms and not query.pending_only:
             last_ms = np.where(moved.are_moved, moved.last_due_ms, due_ms)
             now_ms = self._serving.now_ms()
             is_known &= are_pending | are_shown(self._shard.log, topic, sequences, last_ms, now_ms)
-        wanted = is_known & are_pending if pending_only else is_known
+        due_now = np.where(is_ahead, current, due_ms)
+        wanted = is_known & (due_now >= query.from_ms)
+        if query.to_ms:
+            wanted &= due_now < query.to_ms
+        if query.pending_only:
+            wanted &= are_pending
         chosen = np.flatnonzero(wanted)[:count_max]
         is_cut = len(chosen) == count_max
         units = np.zeros(len(chosen), UNIT)
@@ -98,7 +103,6 @@ class KeyListing:
         units["attempt"] = 1  # with the due time of its id
         ids = ids_of(self._shard.shard_id, views, units)
         last = sequences[chosen[-1]] if is_cut else sequences[-1]
-        due_now = np.where(is_ahead, current, due_ms)
         return KeyPart(ids, states[chosen], due_now[chosen]), int(last)
 
     def check(self) -> None:

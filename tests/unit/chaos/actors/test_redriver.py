@@ -88,7 +88,7 @@ class Admin:
 async def test_redrives_are_taken_down_and_the_last_one_is_done() -> None:
     load, admin = ImpatientLoad.ending_after(REDRIVES), Admin()
     await redriver.redrive(load, admin)  # type: ignore[arg-type]
-    told = [one.count for one in load.history.redrives]
+    told = [one.redriven_count for one in load.history.redrives]
     assert told[:3] == [1, 0, 4]
     assert load.history.redrives[1].answered_ms is None
     assert load.history.redrives[-1].answered_ms is not None

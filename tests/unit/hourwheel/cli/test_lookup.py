@@ -29,6 +29,10 @@ def test_describe_when_a_key_is_given(cli: Cli) -> None:
     assert "the first 2" in cli(*command, "--limit", "2").stdout
     lines = cli(*command).stdout.splitlines()
     assert [line.rsplit("  ", 1)[1] for line in lines] == states(cli, *command)
+    for due in ("5s..1h", "5s..", "..1h"):
+        assert states(cli, *command, "--due", due) == states(cli, *command)
+    for due in ("1h..", "..2020-01-01T00:00:00Z"):
+        assert cli(*command, "--due", due).exit_code == ExitCode.PARTLY
     none = cli("describe", "--topic", "orders", "--key", "18")
     assert (none.exit_code, none.stdout) == (
         ExitCode.PARTLY,
@@ -43,6 +47,10 @@ def test_describe_when_a_key_is_given(cli: Cli) -> None:
         ("describe", "--key", "17"),
         ("describe", "--topic", "orders"),
         ("describe", "00", "--topic", "orders", "--key", "17"),
+        ("describe", "00", "--due", "2h.."),
+        ("describe", "--topic", "orders", "--key", "17", "--due", ".."),
+        ("describe", "--topic", "orders", "--key", "17", "--due", "2h"),
+        ("describe", "--topic", "orders", "--key", "17", "--due", "x..2h"),
         ("pending", "list", "orders", "--key", "17", "--filter", "a"),
         ("pending", "count", "orders", "--key", "17", "--to", "3d"),
     ],

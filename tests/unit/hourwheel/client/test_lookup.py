@@ -26,8 +26,14 @@ async def test_list_and_count_by_key() -> None:
         assert await admin.count_by_key("t", "b") == 0
         pending = [one async for one in admin.list_by_key("t", "a", pending_only=True)]
         assert [one.state for one in pending] == [MessageState.PENDING] * 6
+        last_ms = max(one.due_ms for one in found)
+        ranged = [one async for one in admin.list_by_key("t", "a", from_ms=last_ms)]
+        assert ranged == [one for one in found if one.due_ms == last_ms]
+        assert await admin.count_by_key("t", "a", to_ms=last_ms) == 7 - len(ranged)
         with pytest.raises(errors.InvalidArgument):
             admin.list_by_key("t", "a", page_size=0)
+        with pytest.raises(errors.InvalidDueTime):
+            admin.list_by_key("t", "a", from_ms=17)
 
 
 async def test_history() -> None:

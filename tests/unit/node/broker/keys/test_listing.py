@@ -8,6 +8,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats import message_id
+from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import MessageState
 from node.broker.keys import listing
 from node.contracts.pending_page import KeyPage, printable
@@ -15,6 +16,7 @@ from node.contracts.pending_token import KeyQuery
 from tests.support.engine_world import EngineWorld, within
 from tests.support.eventually import until
 from tests.unit.node.broker.keys.test_service import cancel, publish
+from tests.unit.node.broker.test_history_query import move
 
 PENDING, RELEASED, CANCELLED = (
     MessageState.PENDING,
@@ -86,6 +88,43 @@ async def test_list_when_messages_are_in_all_states(tmp_path: Path) -> None:
         assert await listed(world, "a", count_max=1) == expected
 
 
+async def test_list_when_a_range_of_due_times_is_asked_for(tmp_path: Path) -> None:
+    """Bounds are half open, and those of the due times that are told; pages have them, too."""
+    async with EngineWorld(tmp_path) as world:
+        t_ms = world.now_ms
+        for delay_ms in (0, 5_000, 6_000, 7_000, 8_000, 9_000):
+            await publish(world, ["a", "a", "b"], delay_ms)
+        moved = MessageId(0, 1, 3, t_ms + 5_000)
+        await move(world, moved, t_ms + 8_500)
+        await cancel(world, "b")
+
+        async def found(
+            from_ms: int, to_ms: int, *, pending_only: bool = False
+        ) -> list[tuple[int, int]]:
+            query = KeyQuery("orders", b"a", pending_only, from_ms and t_ms + from_ms, to_ms)
+            token, rows = b"", []
+            while True:
+                page = await page_of(world, query, token, 2)
+                for part in page.parts:
+                    ids = [message_id.parse(one).sequence for one in printable(part.ids)]
+                    rows += zip(ids, (part.due_ms - t_ms).tolist(), strict=True)
+                token = page.next_token
+                if not token:
+                    return rows
+
+        assert await found(8_000, 0) == [
+            (16, 9_000),
+            (15, 9_000),
+            (13, 8_000),
+            (12, 8_000),
+            (3, 8_500),
+        ]
+        assert await found(5_000, t_ms + 7_000) == [(7, 6_000), (6, 6_000), (4, 5_000)]
+        assert await found(0, t_ms + 1) == [(1, 0), (0, 0)]
+        assert await found(0, t_ms + 1, pending_only=True) == []
+        assert await found(8_001, t_ms + 9_000) == [(3, 8_500)]
+
+
 async def test_list_when_a_key_is_on_very_many_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +180,12 @@ async def test_list_when_the_token_is_of_another_question(tmp_path: Path) -> Non
         await publish(world, ["a", "a"], 5_000)
         token = (await page_of(world, KeyQuery("orders", b"a"), count_max=1)).next_token
         assert token
-        for query in (KeyQuery("orders", b"b"), KeyQuery("orders", b"a", pending_only=True)):
+        for query in (
+            KeyQuery("orders", b"b"),
+            KeyQuery("orders", b"a", pending_only=True),
+            KeyQuery("orders", b"a", from_ms=1),
+            KeyQuery("orders", b"a", to_ms=1),
+        ):
             with pytest.raises(errors.InvalidArgument, match="page token"):
                 await page_of(world, query, token)
 

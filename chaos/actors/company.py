@@ -128,9 +128,7 @@ def publishers(
     return found
 
 
-def watchers(
-    load: "Workload", channel: Channel, admin: AsyncAdmin
-) -> list[Coroutine[Any, Any, None]]:
+def watchers(load: Load, channel: Channel, admin: AsyncAdmin) -> list[Coroutine[Any, Any, None]]:
     """Consumers with books of their own. They go on for ever."""
     mix, found = load.mix, list[Coroutine[Any, Any, None]]()
     if mix.has_recurrences:

@@ -14,6 +14,9 @@ from hourwheel.clock import SystemClock
 class Load(Protocol):
     """See `chaos.workload.Workload`, which is it."""
 
+    hang_s: float
+    """How long anything may take."""
+
     mix: Mix
     history: History
     clock: SystemClock

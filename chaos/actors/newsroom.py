@@ -23,7 +23,7 @@ from hourwheel import (
 from hourwheel.formats.member_group import member_group_name
 
 if TYPE_CHECKING:
-    from chaos.workload import Workload
+    from chaos.actors.load import Load
 
 TOPIC: Final = "kappa"
 QUEUES: Final = 2
@@ -41,7 +41,7 @@ _LISTS_PAUSE_MS: Final = 150
 _PAUSES_MS: Final = (200, 1_500)
 
 
-async def publish_news(load: "Workload", producer: AsyncProducer) -> None:
+async def publish_news(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
     chooser = load.chooser("news")
     while not load.is_stopping:
@@ -59,7 +59,7 @@ async def publish_news(load: "Workload", producer: AsyncProducer) -> None:
         await load.pass_ms(_LISTS_PAUSE_MS)
 
 
-async def listen(load: "Workload", channel: Channel, member: str) -> None:
+async def listen(load: Load, channel: Channel, member: str) -> None:
     """Take down what a member gets, for ever; now and then it goes and comes back."""
     chooser = load.chooser(f"member {member}")
     if member != MEMBERS[0]:
@@ -81,7 +81,7 @@ async def listen(load: "Workload", channel: Channel, member: str) -> None:
                 await consumer.close()
 
 
-async def _hear(load: "Workload", consumer: AsyncConsumer, member: str) -> None:
+async def _hear(load: Load, consumer: AsyncConsumer, member: str) -> None:
     messages = await consumer.receive(64, wait_ms=1_000)
     done_ms: float | None = None
     try:
@@ -95,7 +95,7 @@ async def _hear(load: "Workload", consumer: AsyncConsumer, member: str) -> None:
     load.note()
 
 
-async def pause_and_resume(load: "Workload", admin: AsyncAdmin) -> None:
+async def pause_and_resume(load: Load, admin: AsyncAdmin) -> None:
     """The group beside it, until there shall be no more messages; in the end it is not paused."""
     chooser, is_paused = load.chooser("pause"), False
     while not load.is_stopping or is_paused:

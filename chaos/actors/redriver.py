@@ -25,7 +25,7 @@ from hourwheel import (
 from hourwheel.transport.retry import is_undecided
 
 if TYPE_CHECKING:
-    from chaos.workload import Workload
+    from chaos.actors.load import Load
 
 TOPIC: Final = "iota"
 QUEUES: Final = 2
@@ -40,7 +40,7 @@ _LISTS_PAUSE_MS: Final = 150
 _REDRIVES_PAUSE_MS: Final = (100, 900)
 
 
-async def publish_doomed(load: "Workload", producer: AsyncProducer) -> None:
+async def publish_doomed(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
     chooser = load.chooser("doomed")
     while not load.is_stopping:
@@ -58,7 +58,7 @@ async def publish_doomed(load: "Workload", producer: AsyncProducer) -> None:
         await load.pass_ms(_LISTS_PAUSE_MS)
 
 
-async def serve(load: "Workload", channel: Channel, admin: AsyncAdmin) -> None:
+async def serve(load: Load, channel: Channel, admin: AsyncAdmin) -> None:
     """Reject some of what comes, and be done with the rest, for ever; then close."""
     await until_answered(
         lambda: admin.put_group(
@@ -86,7 +86,7 @@ async def serve(load: "Workload", channel: Channel, admin: AsyncAdmin) -> None:
 
 
 async def _finish(
-    load: "Workload", consumer: AsyncConsumer, end: str, messages: list[ReceivedMessage]
+    load: Load, consumer: AsyncConsumer, end: str, messages: list[ReceivedMessage]
 ) -> None:
     requested_ms, is_ok = load.clock.wall_ms(), False
     try:
@@ -105,7 +105,7 @@ async def _finish(
     load.note()
 
 
-async def redrive(load: "Workload", admin: AsyncAdmin) -> None:
+async def redrive(load: Load, admin: AsyncAdmin) -> None:
     """All dead letters, again and again; once more when there shall be no more messages."""
     chooser = load.chooser("redrive")
     while not load.is_stopping:
@@ -115,7 +115,7 @@ async def redrive(load: "Workload", admin: AsyncAdmin) -> None:
         await load.pass_ms(_REDRIVES_PAUSE_MS[0])
 
 
-async def _redrive(load: "Workload", admin: AsyncAdmin) -> bool:
+async def _redrive(load: Load, admin: AsyncAdmin) -> bool:
     """Once; what failed may be done in part. Whether it is done."""
     requested_ms = load.clock.wall_ms()
     answered_ms: float | None = None

@@ -169,7 +169,7 @@ class Redrive(NamedTuple):
     """All dead letters of that group were to be given back."""
 
     redriven_count: int
-    """So many were, it was told."""
+    """So many were, by the node's answer."""
     requested_ms: float
     answered_ms: float | None
     """None: it may be done, or done in part."""
@@ -183,7 +183,7 @@ class Heard(NamedTuple):
     receive_ms: int
     """The node's clock when it handed the message out."""
     done_ms: float | None
-    """When its acknowledgement was confirmed; None: nobody knows."""
+    """When its acknowledgement was confirmed; None: that is not known."""
 
 
 class Pause(NamedTuple):
@@ -193,7 +193,7 @@ class Pause(NamedTuple):
     requested_ms: float
     """For the first time."""
     answered_ms: float | None
-    """None: nobody knows, its actor was ended before there was an answer."""
+    """None: it may be done; its actor was ended before there was an answer."""
 
 
 class GuestCall(NamedTuple):

@@ -93,7 +93,7 @@ class Stall:
     def cause(self) -> str:
         """The one thing that took at least half of it: work by its name, or what it waited for.
 
-        `several` where nothing did, `unnamed` where nobody noted what ran.
+        `several` where nothing did, `unnamed` where no mark says what ran.
         """
         half_ms = self.wall_ms / 2
         if self.gc_ms >= half_ms:

@@ -132,7 +132,7 @@ def heard_by_all(
 
 
 def while_paused(history: History, clock_ms: float = 0.0) -> Iterator[tuple[str, str]]:
-    """I10: a group that is told to be paused gets nothing until it is to be resumed."""
+    """I10: a group that was paused gets nothing until its resumption is requested."""
     pauses = history.pauses
     came = [one for one in history.deliveries if one.group == PAUSED]
     for at, pause in enumerate(pauses):

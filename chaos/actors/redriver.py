@@ -1,7 +1,7 @@
 """Dead letters that are re-driven under load, again and again, until their messages are done with.
 
 The consumer of the group rejects many of its messages, also those that come again; another actor
-gives the group its dead letters back. Nobody else reads the topic.
+gives the group its dead letters back. No other actor reads the topic.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """The bridge process: `python -m hourwheel.integrations.bridge_server FD`.
 
-FD is a listening Unix socket. It ends when nobody has been connected for a moment, and not by the
-signals that end its callers: who stops a service signals all its processes at once, and what a
+FD is a listening Unix socket. It ends when no process has been connected for a moment, and not by
+the signals that end its callers: who stops a service signals all its processes at once, and what a
 worker has in work is acknowledged by way of this one.
 """
 

@@ -208,7 +208,7 @@ class HourwheelBroker(Broker):
 
 
 class _Holding:
-    """What one consumer has leased and nobody has settled yet.
+    """What one consumer has leased and no worker has settled yet.
 
     dramatiq's worker makes a new consumer after a pause or a lost connection, and tells that one
     what has become of messages of the former one. So messages know whose they are, and their leases
@@ -261,10 +261,10 @@ class _Received(MessageProxy):
         super().__init__(message)
         self.received, self.holding = received, holding
         self.is_settled = False
-        """Nothing more is to be told of it."""
+        """Nothing more is sent of it."""
 
     def settle(self) -> None:
-        """It has been told of."""
+        """It is done, a dead letter, given back or let go."""
         self.is_settled = True
         self.holding.free()
 
@@ -272,7 +272,8 @@ class _Received(MessageProxy):
 class _HourwheelConsumer(Consumer):
     """Of one queue. `ack` and `nack` are called by the threads of workers.
 
-    They may be told of messages of an earlier consumer, and of none at all: those are left alone.
+    dramatiq may pass them messages of an earlier consumer, and others without a lease: these
+    are left alone.
     """
 
     def __init__(
@@ -350,7 +351,7 @@ class _HourwheelConsumer(Consumer):
                 one.settle()
 
     def close(self) -> None:
-        """Give back what nobody has asked for, and end. What is in work stays leased until then."""
+        """Give back what no worker has got, and end. What is in work stays leased until then."""
         given = list(self._fetched)
         self._fetched.clear()
         try:

@@ -7,8 +7,8 @@ What is asked for in one turn of the event loop, or while a frame is on its way 
 in the next frame: frames grow with the load, and a lone call goes at once. Retries, and where to
 go, are the caller's (`hourwheel.transport.channel`).
 
-Acknowledgements for which nobody waits are joined: those of one group that wait for the same frame
-are one call, however many consumers they come from, and each gets its part of the answer.
+Acknowledgements for which no caller waits are joined: those of one group that wait for the same
+frame are one call, however many consumers they come from, and each gets its part of the answer.
 
 A receive stream is a call with many answers. Its credits go with the next frame; what they are is
 its owner's business (`hourwheel.client.groups.message_stream`).
@@ -124,7 +124,7 @@ class _JoinedAcks:
         return self._call_of.get(call_id, call_id)
 
     def leave(self, call_id: int) -> bool:
-        """A caller waits no longer; whether nobody else waits for the same call."""
+        """A caller waits no longer; whether no other one waits for the same call."""
         first_id = self._call_of.pop(call_id, None)
         if first_id is None:
             return True

@@ -143,7 +143,7 @@ class Pusher:
                 await asyncio.sleep(again_ms / _SECOND_MS)
                 again_ms = min(AGAIN_MS_MAX, again_ms * 2)
                 continue
-            # Nothing may have come because nobody was there to say so.
+            # Nothing may have come because no node was there to say so.
             lane.is_receiving = bool(messages) or self._channel.is_connected
             again_ms = AGAIN_MS
             for message in messages:

@@ -267,7 +267,7 @@ class App:
             tags: to filter by.
             properties: for the consumer, and for filters.
             settings: `priority`, 0 to 9: of what a group may be given, the highest comes first;
-                `expires`, a timedelta after it is due, or an instant: from then on nobody gets it;
+                `expires`, a timedelta after it is due, or an instant, and then no group gets it;
                 `dedup_key` with `if_pending`, what becomes of this message where a pending one has
                 the same dedup key; `ordering_key`, see `Message`.
 

@@ -2,7 +2,7 @@
 
 The first of three descriptors is its socket to the worker, see `frames`; the second one is a pipe
 that ends with the worker, so that a child which is busy notices, too; the third one is that of
-`begun`. It ends by them, and not by the signals that stop a worker: whoever stops a service signals
+`begun`. It ends by them, and not by the signals that stop a worker: who stops a service signals
 all its processes at once, and the worker lets handlers end what they have begun.
 """
 

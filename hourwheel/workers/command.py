@@ -93,7 +93,7 @@ class _Stops:
 async def _start(
     processes: Processes, leaving: contextlib.AsyncExitStack, stopping: asyncio.Event
 ) -> bool:
-    """Whether all children have imported the program, and nobody has said stop before."""
+    """Whether all children have imported the program before a stop was requested."""
     start = asyncio.create_task(leaving.enter_async_context(processes))
     stop = asyncio.create_task(stopping.wait())
     try:
@@ -140,7 +140,7 @@ async def _serve_until(worker: Worker, processes: Processes, stops: _Stops) -> N
             processes.end_handlers()
             await asyncio.wait({serving}, timeout=END_S)
             if serving.done() and not serving.cancelled():
-                serving.exception()  # it is told of by what it has logged
+                serving.exception()  # its log has reported it
     finally:
         for _ in range(2):  # the second time it ends what the first one has begun
             for task in (serving, stop, end):

@@ -112,7 +112,7 @@ class Child:
         except TimeoutError:
             child = None
         finally:
-            if child is None:  # or whoever waited for it does not any more
+            if child is None:  # or its caller does not wait any more
                 (writer or ours).close()
                 os.close(alive_fd)
                 marks.close()
@@ -272,7 +272,8 @@ class Processes:
     def end_handlers(self) -> None:
         """End all handlers now, with their children. Their messages are `GIVEN_BACK`.
 
-        So whoever gets one of them next does not handle it while another handler still does.
+        So the worker that gets one of them next does not handle it while another handler still
+        does.
         """
         self._has_ended = True
         self._has_place.set()

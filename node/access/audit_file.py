@@ -48,7 +48,7 @@ class AuditFile:
             path: of the file; made where it is not there.
             node_id: on each line.
             queue_max: events that wait at most.
-            note: is told whether the file fails, when that changes. Called in another thread, too.
+            note: gets whether the file fails, when that changes. Called in another thread, too.
 
         Raises:
             ConfigError: it cannot be opened, other than for want of room.

@@ -116,7 +116,7 @@ class Authenticator:
 def source_of(peer: str) -> str:
     """What counts as one source of guesses: an IPv4 address, or the /64 of an IPv6 address.
 
-    Whoever has one IPv6 address has the 2^64 beside it.
+    A caller who has one IPv6 address has the 2^64 beside it.
 
     Args:
         peer: an address as gRPC names it, "ipv6:%5B2001:db8::1%5D:4000", or "host:port".

@@ -138,11 +138,11 @@ class PendingCount:
             self.count += count
 
     def move(self, ranges: Mapping[int, int]) -> None:
-        """So many messages have new instants. Nobody knows which ranges they were in.
+        """So many messages have new instants. Which ranges they were in is not known.
 
         Each takes the place of the first one that ends no later than it does, if there is any: so
-        at no instant fewer are counted than before, and whoever moves what it has published has as
-        many as before.
+        at no instant fewer are counted than before, and a principal that moves what it has
+        published has as many as before.
         """
         for end_ms, count in sorted(ranges.items()):
             left = count
@@ -284,7 +284,7 @@ class Quotas:
     def check_moving(self, name: str, now_ms: int) -> None:
         """Whether a principal may move messages: not while it has more than its quota.
 
-        How many a call moves nobody knows before. So it goes, and `note_moved` follows.
+        How many a call moves is not known before. So it goes, and `note_moved` follows.
 
         Raises:
             QuotaExceeded, QuotaReached: it may not.

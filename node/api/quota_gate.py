@@ -94,7 +94,7 @@ class QuotaGate:
         self._turns: dict[str, _Turns] = {}
         """By principal, of those that have calls in them."""
         self._moving: set[object] = set()
-        """Nobody else may hold on to them: their callers may have gone away."""
+        """Nothing else may hold on to them: their callers may have gone away."""
 
     @property
     def is_on(self) -> bool:

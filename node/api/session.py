@@ -233,7 +233,7 @@ class _Session:
         self._answers.clear()
 
     def _end_streams(self) -> None:
-        """Nobody gives them credits any more: they end behind what is there.
+        """The client gives them no credits any more: they end behind what is there.
 
         Where the login has ended, without it.
         """
@@ -403,8 +403,8 @@ class _Session:
             if answer.stream is not None:
                 answer.stream.cut()
                 return None
-            told = self._calls.refuse("Receive", refusal, self._context, grpc_status.to_detail)[1]
-            return answer._replace(raw=_encode(answer.call_id, "", Refusal(told)), reads=())
+            shown = self._calls.refuse("Receive", refusal, self._context, grpc_status.to_detail)[1]
+            return answer._replace(raw=_encode(answer.call_id, "", Refusal(shown)), reads=())
 
         if any(refused.values()):
             self._replace_answers(instead_of)

@@ -30,7 +30,7 @@ WATCHES_MAX: Final = 64
 REFLECTION_SERVICE: Final = reflection.SERVICE_NAME
 STREAMS_MAX: Final = 16
 """At one time: of each gRPC reads one request, as large as any may be. `server._SPARE_CALLS` has
-places for them, so that they take nobody else's."""
+places for them, so that they take none of another call's."""
 _END: Final = object()
 
 

@@ -63,7 +63,7 @@ class StreamCall:
         return None
 
     def add_done_callback(self, callback: Callable[..., None]) -> None:
-        """Each answer has what holds it: nothing is left to be told."""
+        """Each answer has what holds it: no callback is left to be called."""
 
     def end(self) -> None:
         """Likewise."""

@@ -11,8 +11,8 @@ events, or when its time is up, and then says where to go on: the token holds th
        -    16  seal: BLAKE2b of the bytes before
 
 Both hashes are keyed by a secret that is drawn for each mastership and does not leave it. A trail
-says which entries of which queues are told, and how much there is to do for a page: whoever could
-make one up would be told of the messages of any topic.
+says which entries of which queues are shown, and how much there is to do for a page: a caller who
+could make one up would see the messages of any topic.
 """
 
 import asyncio

@@ -466,7 +466,7 @@ async def _only(requests: Any, context: Any) -> Any:
 
 @lru_cache(_CERTIFICATES_MAX)
 def names_of(pem: bytes) -> frozenset[str]:
-    """Whom a certificate was given to: its DNS names; the common name where there are none."""
+    """The holder of a certificate: its DNS names; the common name where there are none."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)

@@ -224,14 +224,14 @@ class StandaloneControl:
         return False
 
     def report(self, shards: list[ShardReport]) -> None:
-        """See ControlPort: nobody elects another master."""
+        """See ControlPort: no node elects another master."""
 
     async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
         """See ControlPort.
 
         Raises:
             Overloaded, ShuttingDown, DiskFull, InvalidArgument: it was not applied.
-            Timeout: nobody knows yet; see ControlJournal.
+            Timeout: it may come true later; see ControlJournal.
         """
         if self._failure.found.done():
             raise _ending()

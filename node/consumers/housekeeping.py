@@ -47,8 +47,8 @@ class Housekeeping:
         self._ending: set[asyncio.Future[list[int]]] = set()
         """Records on their way that end leases."""
         self.reopened: set[TopicQueue] = set()
-        """Queues of which something is to be delivered that nobody has seen; their waiters look,
-        and whoever wakes them clears it."""
+        """Queues of which something is to be delivered that no client has seen; their waiters look,
+        and the code that wakes them clears it."""
         self.is_closing = False
         """Nothing is proposed any more."""
 

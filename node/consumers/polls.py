@@ -334,7 +334,7 @@ class Polls:
     def on_reset(self, interest: Interest, now_ms: int, *, may_act: bool) -> None:
         """The group begins anew in the topic: there may be more, and retries come elsewhere.
 
-        Where the node may not act now, whoever waits is served when it may again.
+        Where the node may not act now, it serves those who wait when it may again.
         """
         for number in self._receiver.queues_of(*interest):
             self._waiters.watch(interest, number, now_ms)

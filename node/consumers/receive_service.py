@@ -152,8 +152,8 @@ class ReceiveService:
     def _give_back_unsent(self, pieces: Sequence[Piece], *, comes_back: bool) -> None:
         """These were not sent: they are given back, soon where the client may come back for them.
 
-        Nobody has seen them, so they are as if they had never been leased; but for what was sent
-        before.
+        The client has not seen them, so they are as if they had never been leased; but for what was
+        sent before.
         """
         leases, until_ms = self._receiver.leases, self._now_ms()
         until_ms += _COMES_BACK_MS if comes_back else 0
@@ -220,7 +220,7 @@ class ReceiveService:
             self._polls.discard(interest, waiter)
 
     def _give_back(self, interest: Interest, waiter: Waiter, delivery: Delivery | None) -> None:
-        """The caller went away with its answer on the way, which nobody has seen: end the lease.
+        """The caller went away with its answer on the way and has not seen it: end the lease.
 
         At once; or soon, where the caller may repeat its poll.
         """

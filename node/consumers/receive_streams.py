@@ -4,8 +4,8 @@ A stream takes part in the turns as a long poll does (node/consumers/polls.py), 
 those who wait behind its answers. It leaves them while it has no credits, or its client's
 connection no room, and comes back as a poll that begins. Which of its last answers have not
 arrived, as far as is known, is kept while it is open and for a while after: who opens the same
-stream again gets those first. Whoever has opened a stream opens it again, and nobody else. A master
-that steps down in order leaves that to the next one with its leases.
+stream again gets those first. Only the principal that opened a stream opens it again. A
+master that steps down in order leaves that to the next one with its leases.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ KEPT_MAX: Final = 1_024
 class _Key(NamedTuple):
     interest: Interest
     owner: str
-    """Nobody else opens it again."""
+    """No other principal opens it again."""
     stream_id: int
 
 
@@ -106,7 +106,7 @@ class _Kept(NamedTuple):
 class _KeptStreams:
     """Those that have ended and may be opened again.
 
-    Invariant: at most `KEPT_MAX`. Whoever has most of them has the oldest forgotten.
+    Invariant: at most `KEPT_MAX`. The owner of most of them has the oldest forgotten.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class ReceiveStreams:
             waiter.future.set_exception(mismatch)
 
     def end(self, interest: Interest, waiter: Waiter) -> list[Piece]:
-        """It is over: gives what was leased for answers that nobody was sent."""
+        """It is over: gives what was leased for answers that were not sent."""
         self._polls.discard(interest, waiter)
         standing = self._open.pop(waiter, None)
         if standing is None:

@@ -83,7 +83,7 @@ class KeyQuery:
     key: bytes
     pending_only: bool = False
     from_ms: int = 0
-    """Due at or after this instant, as it is told of each: a moved one where it was moved to."""
+    """Due at or after this instant, as the answer has it: a moved one where it was moved to."""
     to_ms: int = 0
     """Due before this instant; 0: no bound."""
 

@@ -51,7 +51,7 @@ class Leases:
         self.is_cut = False
         """The last part that `take_ended` returned is the beginning of one; the rest comes next."""
         self.reopened: list[Reopened] = []
-        """What `take_ended` has opened again, since nobody has seen it; its caller clears it."""
+        """What `take_ended` has opened again, since no client has seen it; its caller clears it."""
 
     # -- what to deliver next ---------------------------------------------------------------------
 
@@ -437,7 +437,7 @@ class Leases:
     ) -> list[tuple[GroupQueue, Part]]:
         """Remove and return parts of leases that are over, the first ones first.
 
-        What nobody has seen is opened again instead: see `reopened`.
+        What no client has seen is opened again instead: see `reopened`.
 
         Args:
             now_ms: what ends up to this instant is over.

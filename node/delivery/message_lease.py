@@ -48,7 +48,7 @@ class Part(NamedTuple):
     is_ending: bool = False
     """What ends it is on its way into the log: until it is there, nothing else may end it."""
     is_unseen: bool = False
-    """Nobody has seen its messages: when it ends, they are delivered as if it had never been."""
+    """No client has seen its messages: when it ends, they are delivered as if it had never been."""
 
 
 class PollMark(NamedTuple):
@@ -67,13 +67,13 @@ class PollMark(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: PollAnswer, now_ms: int) -> "PollMark":
-        """As a former master has told it."""
+        """As a former master has sent it."""
         owner = wire.stream_owner if wire.HasField("stream_owner") else None
         return cls(TopicId(wire.topic_id), wire.poller_id, wire.poll_number, now_ms, owner)
 
 
 class Reopened(NamedTuple):
-    """Positions [first, end) of a lease that is over and that nobody has seen."""
+    """Positions [first, end) of a lease that is over and that no client has seen."""
 
     group_queue: GroupQueue
     lease_id: int
@@ -134,7 +134,7 @@ class Lease:
 
     @property
     def seen_parts(self) -> list[Part]:
-        """Parts that the next master is to hold, too: not what nobody has seen."""
+        """Parts that the next master is to hold, too: not what no client has seen."""
         return [part for part in self.parts if part.is_ending or not part.is_unseen]
 
     @property
@@ -352,9 +352,9 @@ class Progress:
         return [lease_id for _, lease_id in self.inherited[max(0, low) : high]]
 
     def to_wire(self, group_queue: GroupQueue) -> DeliveredTo:
-        """For the next master, whose files may well be sound: what is withheld here is not told.
+        """For the next master, whose files may well be sound: without what is withheld here.
 
-        Nor what nobody has seen.
+        And without what no client has seen.
         """
         delivered = self.delivered
         unseen = [one for lease in self.leases.values() for one in lease.unseen_ranges]
@@ -397,7 +397,7 @@ class Progress:
 
     def add_sparse(self, end: int, count: int) -> None:
         """So many messages that a filter picked are delivered, with all below `end`."""
-        if self.sparse and end < self.sparse[-1][0]:  # what nobody has seen, again
+        if self.sparse and end < self.sparse[-1][0]:  # what no client has seen, again
             insort(self.sparse, (end, count))
         else:
             self.sparse.append((end, count))

@@ -515,7 +515,7 @@ class Receiver:
     def on_reopened(
         self, group_queue: GroupQueue, lease_id: int, ranges: list[tuple[int, int]]
     ) -> None:
-        """A lease that nobody has seen is over: deliver what it held in these [first, end)."""
+        """A lease that no client has seen is over: deliver what it held in these [first, end)."""
         self.ordered.let_go(group_queue, lease_id, ranges)
         self._marks.clear()
 

@@ -242,7 +242,7 @@ class Node:
         find_hash = policies.find_hash
 
         def look_again(_: object) -> None:
-            """Whoever is taken out of a file keeps nothing that is open."""
+            """A principal that is taken out of a file keeps nothing that is open."""
             policies.control.look_again()
 
         if section.token_keys_file:

@@ -177,8 +177,8 @@ def _replay(shard: Shard, maintenance: Maintenance) -> int:
     """Apply the log behind the checkpoint, with checkpoints on the way where it is very long.
 
     So memory stays bounded even where the views are rebuilt from the whole log. What a node may
-    have unsaved while it serves is no more here: nobody is served before the end of this, and the
-    first job after it is a checkpoint.
+    have unsaved while it serves is no more here: no caller is served before the end of this, and
+    the first job after it is a checkpoint.
     """
     count = 0
     for _ in shard.replay():

@@ -33,7 +33,7 @@ class TombstoneSweep:
     cancelled and due in two years stays until then, with the 8 KiB of its page.
 
     What is forgotten is so as of the cursor and the floor of now, and the next checkpoint writes it
-    with both: whoever starts from that one never asks.
+    with both: a node that starts from that one never asks.
     """
 
     def __init__(self, views: Views, pages_a_round: int = _PAGES_A_ROUND) -> None:

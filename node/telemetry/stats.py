@@ -175,7 +175,7 @@ class ApiStats:
     audit_file_failing: bool = False
     """It cannot be written; what it should have is in the log."""
     anyone_may_call: bool = False
-    """Other machines reach the API, and nobody is asked who they are."""
+    """Other machines reach the API, and the node does not ask callers who they are."""
     forwarded: int = 0
     """Calls and streams passed on to the master."""
     forwarded_in_flight: int = 0

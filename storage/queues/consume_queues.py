@@ -353,7 +353,7 @@ class Touched(NamedTuple):
     grown: set[TopicQueue]
     """They got entries."""
     freed: set[TopicQueue]
-    """What was in them may now be given to somebody, or again: whoever waits looks."""
+    """What was in them may now be given to somebody, or again: those who wait look."""
 
     @property
     def are_some(self) -> bool:
@@ -362,5 +362,5 @@ class Touched(NamedTuple):
 
 
 def all_freed(queues: Iterable[TopicQueue]) -> Touched:
-    """Whoever waits for any of these looks."""
+    """Those who wait for any of these look."""
     return Touched(set(), set(queues))

@@ -153,7 +153,7 @@ class Group:
     then, and are not the cluster's own, it gets every message. 0: an earlier version set it."""
 
     def is_older_than(self, topic: Topic) -> bool:
-        """Whether the topic was made after the group was told to begin with what comes then."""
+        """Whether the topic was made after the group was set to begin with what comes then."""
         return not topic.internal and 0 < self.first_new_topic_id <= topic.topic_id
 
     @property

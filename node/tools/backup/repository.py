@@ -103,7 +103,7 @@ class Repository:
         Args:
             backup_id: which.
             expected_digest: `digest_of` its file; None: whatever it is. It names all pieces by
-                their digests, so that nobody can have changed anything where this one holds.
+                their digests, so that nothing can have been changed where this one holds.
 
         Raises:
             NotFound: there is no such backup.

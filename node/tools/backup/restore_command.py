@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         "--expect-manifest",
         type=_digest,
         metavar="SHA256",
-        help="restore nothing but the backup of which `hourwheel backup create` has told this:"
-        " then nobody has changed it in its place",
+        help="restore nothing but the backup of which `hourwheel backup create` has shown this:"
+        " then it was not changed where it lies",
     )
     parser.add_argument(
         "--to", type=Path, required=True, metavar="DATA_DIRECTORY", help="empty, or not there yet"

@@ -7,8 +7,9 @@ there are messages already, and begins with the first of all.
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from chaos.actors.load import Load
 from chaos.actors.trader import until_answered
 from chaos.history import Heard, History, Pause, Stored, body_of, serial_of
 from hourwheel import (
@@ -21,9 +22,6 @@ from hourwheel import (
     errors,
 )
 from hourwheel.formats.member_group import member_group_name
-
-if TYPE_CHECKING:
-    from chaos.actors.load import Load
 
 TOPIC: Final = "kappa"
 QUEUES: Final = 2

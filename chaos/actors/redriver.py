@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from chaos.actors.load import Load
 from chaos.actors.rereader import lease_of
 from chaos.actors.trader import until_answered
 from chaos.history import Chance, History, Redrive, Stored, body_of, serial_of
@@ -23,9 +24,6 @@ from hourwheel import (
     errors,
 )
 from hourwheel.transport.retry import is_undecided
-
-if TYPE_CHECKING:
-    from chaos.actors.load import Load
 
 TOPIC: Final = "iota"
 QUEUES: Final = 2

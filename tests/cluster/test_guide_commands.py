@@ -50,7 +50,9 @@ async def test_commands_of_the_guides_do_what_is_said_at_three_nodes(tmp_path: P
             if UNTIL_ENDED.intersection(words[:3]) or needs_other_nodes(words):
                 continue
             here = [
-                word.replace("a.example:7400", cluster.nodes[0].address).replace("0s", "s")
+                word.replace("a.example:7400", cluster.nodes[0].address)
+                .replace("127.0.0.1:7401", cluster.nodes[0].metrics_address)
+                .replace("0s", "s")
                 for word in words
             ]
             told.append((words[0], await run(here, cluster.servers)))

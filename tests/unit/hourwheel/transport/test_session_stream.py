@@ -144,7 +144,8 @@ async def test_call_when_it_is_refused() -> None:
 
 async def test_call_when_time_runs_out() -> None:
     async with scripted() as (script, session):
-        late, in_time = ask(session, 20.0), ask(session)
+        late, in_time = ask(session, 2_000.0), ask(session)
+        await until(lambda: script.ids == [1, 2])  # else it is taken back, and not given up
         with pytest.raises(CallFailed) as caught:
             await late
         assert isinstance(caught.value.failure.error, errors.Timeout)

@@ -202,7 +202,7 @@ def test_checkpoints_are_written_on_the_way_when_the_log_is_long(world: ShardWor
     digest = world.shard.views.digest()
     world.disk.kill()
     disk: Disk = world.disk
-    config = ShardConfig(log=CONFIG.log, wheel=WheelConfig(memtable_units_max=20))
+    config = ShardConfig(log=CONFIG.log, wheel=WheelConfig(memtable_units_max=5))
     opened = open_shard(world.place, config)
     assert disk.exists(world.place.under(MANIFEST))
     assert opened.maintenance.manifest.applied_offset > 0

@@ -22,5 +22,5 @@ class ImpatientLoad(Workload):
         """Let others run."""
         del duration_ms
         self.lists += 1
-        self.is_stopping = self.lists == self.lists_max
+        self.is_stopping = self.lists >= self.lists_max
         await asyncio.sleep(0)

@@ -3,12 +3,14 @@
 import random
 from collections.abc import Callable, KeysView, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
-from chaos.history import History
+from chaos.history import History, body_of
 from chaos.message_mix import Mix
 from hourwheel import AsyncProducer, Message, MessageId, errors
 from hourwheel.clock import SystemClock
+
+_LIST_MAX: Final = 8
 
 
 class Load(Protocol):
@@ -81,3 +83,30 @@ class Load(Protocol):
     def note(self) -> None:
         """An answer came."""
         ...
+
+
+async def publish_lists(
+    load: Load,
+    producer: AsyncProducer,
+    topic: str,
+    name: str,
+    *,
+    pause_ms: float,
+    priorities: Sequence[int] = (),
+) -> None:
+    """Lists of few messages, until there shall be no more. `name`: of the choices."""
+    chooser = load.chooser(name)
+    while not load.is_stopping:
+        count = chooser.randint(1, _LIST_MAX)
+        serials, times, is_delay = load.make(topic, count, chooser, with_far=False)
+        messages = [
+            Message(
+                body_of(serial),
+                delay_ms=at if is_delay else None,
+                due_ms=None if is_delay else at,
+                priority=chooser.choice(priorities) if priorities else 0,
+            )
+            for serial, at in zip(serials, times, strict=True)
+        ]
+        await load.publish_together(producer, topic, serials, messages, chooser)
+        await load.pass_ms(pause_ms)

@@ -9,16 +9,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from chaos.actors.load import Load
+from chaos.actors.load import Load, publish_lists
 from chaos.actors.trader import until_answered
-from chaos.history import Heard, History, Pause, Stored, body_of, serial_of
+from chaos.history import Heard, History, Pause, Stored, serial_of
 from hourwheel import (
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     Broadcast,
     Channel,
-    Message,
     errors,
 )
 from hourwheel.formats.member_group import member_group_name
@@ -34,27 +33,13 @@ _LATE_MS: Final = 1_500
 _IDLE_MS: Final = 86_400_000
 _ANSWERS_MAX: Final = 30
 """After so many at most a member goes, and comes back."""
-_LIST_MAX: Final = 6
 _LISTS_PAUSE_MS: Final = 150
 _PAUSES_MS: Final = (200, 1_500)
 
 
 async def publish_news(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
-    chooser = load.chooser("news")
-    while not load.is_stopping:
-        count = chooser.randint(1, _LIST_MAX)
-        serials, times, is_delay = load.make(TOPIC, count, chooser, with_far=False)
-        messages = [
-            Message(
-                body_of(serial),
-                delay_ms=at if is_delay else None,
-                due_ms=None if is_delay else at,
-            )
-            for serial, at in zip(serials, times, strict=True)
-        ]
-        await load.publish_together(producer, TOPIC, serials, messages, chooser)
-        await load.pass_ms(_LISTS_PAUSE_MS)
+    await publish_lists(load, producer, TOPIC, "news", pause_ms=_LISTS_PAUSE_MS)
 
 
 async def listen(load: Load, channel: Channel, member: str) -> None:

@@ -10,16 +10,15 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 
-from chaos.actors.load import Load
+from chaos.actors.load import Load, publish_lists
 from chaos.actors.rereader import lease_of
 from chaos.actors.trader import until_answered
-from chaos.history import Chance, History, Redrive, Stored, body_of, serial_of
+from chaos.history import Chance, History, Redrive, Stored, serial_of
 from hourwheel import (
     AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     Channel,
-    Message,
     ReceivedMessage,
     errors,
 )
@@ -33,27 +32,13 @@ TOPICS_AGAIN: Final = frozenset({f"%RETRY%{GROUP}|{TOPIC}", f"%DLQ%{GROUP}"})
 _ATTEMPTS_MAX: Final = 64
 _INVISIBLE_MS: Final = 1_500
 _REJECT_RATIO: Final = 0.4
-_LIST_MAX: Final = 8
 _LISTS_PAUSE_MS: Final = 150
 _REDRIVES_PAUSE_MS: Final = (100, 900)
 
 
 async def publish_doomed(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
-    chooser = load.chooser("doomed")
-    while not load.is_stopping:
-        count = chooser.randint(1, _LIST_MAX)
-        serials, times, is_delay = load.make(TOPIC, count, chooser, with_far=False)
-        messages = [
-            Message(
-                body_of(serial),
-                delay_ms=at if is_delay else None,
-                due_ms=None if is_delay else at,
-            )
-            for serial, at in zip(serials, times, strict=True)
-        ]
-        await load.publish_together(producer, TOPIC, serials, messages, chooser)
-        await load.pass_ms(_LISTS_PAUSE_MS)
+    await publish_lists(load, producer, TOPIC, "doomed", pause_ms=_LISTS_PAUSE_MS)
 
 
 async def serve(load: Load, channel: Channel, admin: AsyncAdmin) -> None:

@@ -7,9 +7,9 @@ nothing may happen. What the first one must get: chaos/actors/beginnings.py.
 import random
 from typing import Any, Final
 
-from chaos.actors.load import Load
-from chaos.history import Reset, body_of
-from hourwheel import AsyncAdmin, AsyncProducer, Message, ReceivedMessage, errors
+from chaos.actors.load import Load, publish_lists
+from chaos.history import Reset
+from hourwheel import AsyncAdmin, AsyncProducer, ReceivedMessage, errors
 from hourwheel.formats import receipt
 from hourwheel.transport.retry import is_undecided
 
@@ -23,7 +23,6 @@ ATTEMPTS_MAX: Final = 64
 WORK_MS_MAX: Final = 300.0
 """So long a consumer of the group is busy with what it got: resets come meanwhile."""
 _PRIORITIES: Final = (0, 0, 0, 4, 9)
-_LIST_MAX: Final = 8
 _LISTS_PAUSE_MS: Final = 200
 _RESETS_PAUSE_MS: Final = (300, 2_500)
 _BACK_MS_MAX: Final = 6_000
@@ -42,21 +41,9 @@ def lease_of(message: ReceivedMessage) -> tuple[int, int]:
 
 async def publish_reread(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
-    chooser = load.chooser("reread")
-    while not load.is_stopping:
-        count = chooser.randint(1, _LIST_MAX)
-        serials, times, is_delay = load.make(TOPIC, count, chooser, with_far=False)
-        messages = [
-            Message(
-                body_of(serial),
-                delay_ms=at if is_delay else None,
-                due_ms=None if is_delay else at,
-                priority=chooser.choice(_PRIORITIES),
-            )
-            for serial, at in zip(serials, times, strict=True)
-        ]
-        await load.publish_together(producer, TOPIC, serials, messages, chooser)
-        await load.pass_ms(_LISTS_PAUSE_MS)
+    await publish_lists(
+        load, producer, TOPIC, "reread", pause_ms=_LISTS_PAUSE_MS, priorities=_PRIORITIES
+    )
 
 
 class Rereader:

@@ -162,7 +162,8 @@ class Child:
             raise ChildGone(had_begun=True, was_alone=was_alone, reason=reason) from None
         finally:
             self._counts[handler] -= 1
-            self._running.pop(number, None)
+            if self._running.get(number) is answer:
+                del self._running[number]
 
     def _take_number(self) -> int:
         """The lowest that is free. It is free again when the child has answered."""
@@ -181,7 +182,7 @@ class Child:
                 number = frame.head["number"]
                 self._unanswered.remove(number)
                 heapq.heappush(self._free_numbers, number)
-                answer = self._running.get(number)
+                answer = self._running.pop(number, None)  # another message may get the number now
                 if answer is not None and not answer.done():
                     answer.set_result(frame)
         finally:

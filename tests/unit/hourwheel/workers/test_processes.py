@@ -1,0 +1,61 @@
+"""A child of a worker, by what it says: the process and its socket are a test's."""
+
+import asyncio
+import os
+from types import SimpleNamespace
+from typing import Any
+
+from hourwheel.workers import frames
+from hourwheel.workers.app import App
+from hourwheel.workers.begun import BegunMarks
+from hourwheel.workers.handler import MessageContext
+from hourwheel.workers.processes import Child
+from hourwheel.workers.results import Result, ResultKind
+
+CONTEXT = MessageContext("id", "orders", "shop", b"{}", 1, 0, 0)
+app = App(group="shop")
+
+
+@app.handler("orders")
+def nothing(_: MessageContext) -> None: ...
+
+
+class Process:
+    returncode: int | None = None
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    async def wait(self) -> int:
+        await self.ended.wait()
+        return -9
+
+    def kill(self) -> None:
+        self.returncode = -9
+        self.ended.set()
+
+
+async def test_message_gets_its_answer_when_it_has_the_number_of_one_just_answered() -> None:
+    """The child has answered one message, whose task has not gone on yet, and gets another one."""
+    reader, alive_fd, process = asyncio.StreamReader(), os.dup(0), Process()
+    writer: Any = SimpleNamespace(
+        write=lambda _: None,
+        close=reader.feed_eof,
+        get_extra_info=lambda _: SimpleNamespace(shutdown=lambda _: reader.feed_eof()),
+    )
+    marks, marks_fd = BegunMarks.make()
+    os.close(marks_fd)
+    child = Child(process, reader, writer, alive_fd, marks)  # type: ignore[arg-type]
+    handler = app.handlers[0]
+    done = frames.pack_result(0, Result(ResultKind.DONE), is_spoiled=False)
+    first = asyncio.create_task(child.run(0, handler, CONTEXT))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    reader.feed_data(done)
+    second = asyncio.create_task(child.run(0, handler, CONTEXT))  # before the first one goes on
+    async with asyncio.timeout(30):
+        assert (await first).kind is ResultKind.DONE
+        reader.feed_data(done)
+        assert (await second).kind is ResultKind.DONE
+    assert child.running_count == 0
+    await child.end()

@@ -14,7 +14,8 @@ paced by a clock. The same seed makes the same choices; threads and processes st
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, KeysView, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -107,7 +108,8 @@ class Workload:
     def __post_init__(self) -> None:
         """Nothing is connected yet."""
         self.history.groups = groups_of(self.mix)
-        self._open: set[int] = set()
+        self._open: dict[str, set[int]] = defaultdict(set)
+        """Topic -> messages of which nobody has heard again."""
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
         """Messages that have a key of their own."""
@@ -120,7 +122,7 @@ class Workload:
     @property
     def open_count(self) -> int:
         """Messages of which nobody has heard again."""
-        return len(self._open)
+        return sum(map(len, self._open.values()))
 
     def chooser(self, name: object) -> random.Random:
         """Makes the same choices for the same seed and name."""
@@ -205,15 +207,17 @@ class Workload:
 
     def expect(self, serials: Sequence[int]) -> None:
         """These messages are to come before all is settled."""
-        self._open.update(serials)
+        for serial in serials:
+            self._open[self.history.sent[serial].topic].add(serial)
 
     def close(self, serial: int) -> None:
         """Nobody waits for this message any more."""
-        self._open.discard(serial)
+        if serial in self.history.sent:
+            self._open[self.history.sent[serial].topic].discard(serial)
 
-    def open_among(self, serials: KeysView[int]) -> int:
-        """How many of these messages nobody has heard of again."""
-        return len(self._open & serials)
+    def open_in(self, topic: str) -> int:
+        """How many messages of the topic nobody has heard of again."""
+        return len(self._open[topic])
 
     def note(self) -> None:
         """An answer came."""
@@ -225,7 +229,7 @@ class Workload:
         self.is_stopping = True
         self._changed.set()
         await asyncio.wait_for(asyncio.gather(*self._producing), self.hang_s)
-        await self.wait_for(lambda: not self._open)
+        await self.wait_for(lambda: not self.open_count)
         async with asyncio.timeout(self.hang_s):
             while not await self._is_drained():
                 await self.pass_ms(50)
@@ -313,21 +317,21 @@ class Workload:
                 delay_ms, is_far = -1_000, False  # an instant in the past is at once
             self.history.sent[serial] = Sent(topic, now_ms + delay_ms, now_ms)
             if not is_far:
-                self._open.add(serial)
+                self._open[topic].add(serial)
             serials.append(serial)
             times.append(delay_ms if is_delay else now_ms + delay_ms)
         return serials, times, is_delay
 
-    async def room(self) -> bool:
-        """Wait until more may be published; False when nothing is to be any more."""
-        await self.wait_for(lambda: self.is_stopping or len(self._open) < self.mix.open_max)
+    async def room(self, topic: str) -> bool:
+        """Wait until more may be published to it; False when nothing is to be any more."""
+        await self.wait_for(lambda: self.is_stopping or self.open_in(topic) < self.mix.open_max)
         return not self.is_stopping
 
     async def _publish_lists(self, producer: AsyncProducer, number: int) -> None:
         """Lists and columns over the stream, idempotent: in the end each of them is accepted."""
         chooser = self.chooser(f"stream {number}")
         topic = chooser.choice(list(TOPICS)) if number > 1 else list(TOPICS)[number]
-        while await self.room():
+        while await self.room(topic):
             count = chooser.randint(1, self.mix.batch_messages)
             serials, times, is_delay = self.make(topic, count, chooser)
             try:
@@ -344,7 +348,7 @@ class Workload:
         """Few messages a call, sent again until there is an answer; without a producer id, once."""
         chooser = self.chooser(f"unary {producer_id}")
         first_sequence = 0
-        while await self.room():
+        while await self.room("beta"):
             count = chooser.randint(1, 8)
             serials, times, is_delay = self.make("beta", count, chooser, with_far=False)
             request = request_of("beta", serials, times, is_delay=is_delay)
@@ -367,7 +371,7 @@ class Workload:
     async def _trade(self) -> None:
         """Transactions of few messages, one after the other."""
         chooser = self.chooser("trader")
-        while await self.room():
+        while await self.room("beta"):
             serials, times, is_delay = self.make("beta", chooser.randint(1, 4), chooser)
             self.history.deals.append(tuple(serials))
             messages = [
@@ -385,7 +389,7 @@ class Workload:
     async def _publish_as_guest(self, channel: Channel) -> None:
         """One message a call, each once: it is let in, or it is not."""
         chooser = self.chooser(GUEST)
-        while await self.room():
+        while await self.room(GUEST_TOPIC):
             serials, times, is_delay = self.make(GUEST_TOPIC, 1, chooser, with_far=False)
             request = request_of(GUEST_TOPIC, serials, times, is_delay=is_delay)
             requested_ms, is_ok = self.clock.wall_ms(), True
@@ -419,7 +423,8 @@ class Workload:
 
     def fail(self, serials: list[int], error: errors.HourwheelError) -> None:
         """These were refused, or nobody knows."""
-        self._open.difference_update(serials)
+        for serial in serials:
+            self.close(serial)
         if not is_undecided(error):
             self.history.refused.update(serials)
         self.note()
@@ -451,7 +456,7 @@ class Workload:
                 for serial, outcome in zip(serials, outcomes, strict=True):
                     self.history.cancels.append(Cancel(serial, outcome, now_ms, requested_ms))
                     if outcome.name == "CANCELLED":
-                        self._open.discard(serial)
+                        self.close(serial)
             self.note()
 
     async def _cancel(self, serials: list[int], *, by_key: bool) -> list[CancelOutcome]:
@@ -533,7 +538,7 @@ class Workload:
                 serial = serial_of(one.body)
             except errors.InvalidBatch:
                 serial = None
-            self._open.discard(serial or 0)
+            self.close(serial or 0)
             epoch, lease_id = rereader.lease_of(one)
             times = one.receive_ms, seen_ms, INVISIBLE_MS
             delivery = Delivery(

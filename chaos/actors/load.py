@@ -1,7 +1,7 @@
 """What an actor sees of the load that it is a part of: history, clock, and how to publish."""
 
 import random
-from collections.abc import Callable, KeysView, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
@@ -76,8 +76,12 @@ class Load(Protocol):
         """This message is not waited for any more."""
         ...
 
-    def open_among(self, serials: KeysView[int]) -> int:
-        """How many of these messages have not been heard of again."""
+    def open_in(self, topic: str) -> int:
+        """How many messages of the topic have not been heard of again."""
+        ...
+
+    async def room(self, topic: str) -> bool:
+        """Wait until more may be published to it; False when nothing is to be any more."""
         ...
 
     def note(self) -> None:
@@ -96,7 +100,7 @@ async def publish_lists(
 ) -> None:
     """Lists of few messages, until there shall be no more. `name`: of the choices."""
     chooser = load.chooser(name)
-    while not load.is_stopping:
+    while await load.room(topic):
         count = chooser.randint(1, _LIST_MAX)
         serials, times, is_delay = load.make(topic, count, chooser, with_far=False)
         messages = [

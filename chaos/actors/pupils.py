@@ -55,7 +55,7 @@ async def publish_in_order(load: Load, producer: AsyncProducer) -> None:
     """Lists of messages with ordering keys, until there shall be no more."""
     chooser, history = load.chooser("order"), load.history
     while not load.is_stopping:
-        if load.open_among(history.keys.keys()) < OPEN_MAX:
+        if load.open_in(TOPIC) < OPEN_MAX:
             count = chooser.randint(1, _LIST_MAX)
             serials, times, is_delay = load.make(TOPIC, count, chooser, with_far=False)
             history.keys.update({serial: _key(serial, chooser) for serial in serials})

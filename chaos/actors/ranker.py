@@ -27,9 +27,9 @@ _PAUSE_MS: Final = 1_500
 
 async def publish_ranked(load: Load, producer: AsyncProducer) -> None:
     """A burst after the other, until there shall be no more."""
-    chooser, history = load.chooser("ranker"), load.history
+    chooser = load.chooser("ranker")
     while not load.is_stopping:
-        if load.open_among(history.ranks.keys()) < _OPEN_MAX:
+        if load.open_in(TOPIC) < _OPEN_MAX:
             await _publish(load, producer, chooser)
         await load.pass_ms(_PAUSE_MS)
 

@@ -39,7 +39,7 @@ async def test_lists_have_few_hot_keys_and_many_others_and_are_bounded() -> None
     assert producer.keys["hot-1"] > 5 < producer.keys["hot-2"]
     assert len(producer.keys) > 20
     assert len(load.given_up) == 1
-    assert pupils.OPEN_MAX <= load.open_among(load.history.keys.keys()) < pupils.OPEN_MAX + 10
+    assert pupils.OPEN_MAX <= load.open_in(pupils.TOPIC) < pupils.OPEN_MAX + 10
     assert producer.calls < LISTS, "nobody sees any of it, so it ends"
 
 

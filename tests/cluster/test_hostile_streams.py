@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 from hourwheel.v1.admin_pb2 import ListPendingRequest
 from node.config.model import NodeConfig
@@ -30,6 +32,7 @@ UNREAD_PAGES: Final = 100
 """Of 8 MB each."""
 BATCHES: Final = 2_000 if IS_SOAK else 24
 BODY_BYTES: Final = 4_000_000
+HANG_S: Final = 240.0
 VALUES: Final[dict[str, Any]] = {
     "disk": {"free_bytes_min": 0},
     "limits": {
@@ -64,12 +67,19 @@ async def flood(address: str, calls: int = 0) -> AsyncIterator[None]:
 async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_path: Path) -> None:
     async with subject.running(tmp_path / "data", VALUES) as node:
         async with flood(node.child.address, CALLS):
-            published = 0
-            while published < BATCHES:
-                assert resident_bytes(node.pid) <= BOUND_BYTES
-                with suppress(errors.Timeout):  # on a busy machine
-                    published = (await node.status()).published_count
-                await before_the_next_look()
+            published = late_count = 0
+            try:
+                async with asyncio.timeout(HANG_S):
+                    while published < BATCHES:
+                        assert resident_bytes(node.pid) <= BOUND_BYTES
+                        try:
+                            published = (await node.status()).published_count
+                        except errors.Timeout:  # on a busy machine
+                            late_count += 1
+                        await before_the_next_look()
+            except TimeoutError:
+                log = node.log_file.read_text()[-4_000:]
+                pytest.fail(f"{published} published, {late_count} answers came too late: {log}")
         # And then it goes back, and others are served.
         await until(lambda: resident_bytes(node.pid) <= BASE_BYTES // 2)
         async with AsyncProducer(node.channel) as producer:

@@ -89,7 +89,7 @@ collected: $(VENV)/dev.stamp
 
 test-most: $(VENV)/dev.stamp
 	@$(PYTEST) $(SPREAD) --durations 25 --durations-min 1 --ignore tests/spark \
-		--ignore tests/ops --ignore tests/console --ignore tests/libraries
+		--ignore tests/ops --ignore tests/console --ignore tests/libraries --ignore tests/deploy
 
 # One session of Spark for all, not one a worker. It mostly waits, so it runs beside the others.
 test-spark: $(VENV)/dev.stamp
@@ -113,6 +113,9 @@ test-console: $(VENV)/dev.stamp  ## the console in a real browser; pictures in b
 			"(CONSOLE_REQUIRED=1 makes that a failure)"; \
 		[ -z "$(CONSOLE_REQUIRED)" ]; \
 	fi
+
+test-deploy: $(VENV)/dev.stamp  ## wheel, image, chart, other languages, benchmarks (some minutes)
+	@$(PYTEST) $(SPREAD) --durations 10 --durations-min 1 tests/deploy
 
 test-clients: $(VENV)/dev.stamp  ## Celery and dramatiq at three nodes, one killed (minutes)
 	@$(PYTEST) -p no:cacheprovider tests/libraries
@@ -163,7 +166,7 @@ $(PEERS_BIN)/.stamp: requirements/node.txt requirements/peers.txt
 
 soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim \
-		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py \
+		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/deploy/test_bench_smoke.py \
 		tests/cluster/test_stopped_master.py tests/cluster/test_hostile_streams.py \
 		tests/cluster/test_voters.py
 

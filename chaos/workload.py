@@ -109,7 +109,7 @@ class Workload:
         """Nothing is connected yet."""
         self.history.groups = groups_of(self.mix)
         self._open: dict[str, set[int]] = defaultdict(set)
-        """Topic -> messages of which nobody has heard again."""
+        """Topic -> messages without an answer or a delivery so far."""
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
         """Messages that have a key of their own."""
@@ -216,7 +216,7 @@ class Workload:
             self._open[self.history.sent[serial].topic].discard(serial)
 
     def open_in(self, topic: str) -> int:
-        """How many messages of the topic nobody has heard of again."""
+        """How many messages of the topic are without an answer or a delivery so far."""
         return len(self._open[topic])
 
     def note(self) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 LONG: Final = {
-    "tests/clients/test_other_languages.py": 40.0,  # and minutes where the caches are empty
+    "tests/deploy/test_other_languages.py": 40.0,  # and minutes where the caches are empty
     "tests/api/test_large_catalog.py": 20.0,
-    "tests/cluster/test_installed.py": 70.0,
+    "tests/deploy/test_installed.py": 70.0,
     "tests/sim/test_cluster_damage.py": 36.0,
     "tests/cluster/test_hostile_streams.py": 45.0,
     "tests/cluster/test_damage_walk.py": 30.0,
@@ -20,12 +20,12 @@ LONG: Final = {
     "tests/cluster/test_kill.py": 20.0,
     "tests/cluster/test_disk_faults.py": 110.0,
     "tests/cluster/test_damage.py": 20.0,
-    "tests/cluster/test_packaging.py": 35.0,
+    "tests/deploy/test_packaging.py": 35.0,
     "tests/cluster/test_versions.py": 80.0,
     "tests/cluster/test_guide_commands.py": 20.0,
     "tests/cluster/test_full_disk_alone.py": 20.0,
     "tests/sim/test_cluster_checkers.py": 20.0,
-    "tests/cluster/test_bench_smoke.py": 30.0,
+    "tests/deploy/test_bench_smoke.py": 30.0,
     "tests/cluster/test_cluster.py": 25.0,
     "tests/cluster/test_rolling_restart.py": 25.0,
     "tests/cluster/test_frozen_broker.py": 25.0,
@@ -33,7 +33,7 @@ LONG: Final = {
     "tests/cluster/test_unused_names.py": 20.0,
     "tests/cluster/test_faults.py": 20.0,
     "tests/cluster/test_full_disks.py": 40.0,
-    "tests/helm/test_running.py": 40.0,
+    "tests/deploy/test_chart_running.py": 40.0,
     "tests/cluster/test_session_takeover.py": 35.0,
     "tests/property/test_audit_agreement.py": 29.0,
     "tests/cluster/test_promote.py": 20.0,

@@ -401,7 +401,8 @@ class Channel:
             self._run_errand(self._drop(self._connections.pop(address)))
 
     async def _drop(self, connection: Connection) -> None:
-        await connection.leave(CLOSE_GRACE_MS)
+        gone = errors.Unavailable("the node is none of the cluster's any more")
+        await connection.leave(CLOSE_GRACE_MS, gone)
 
     def _run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(errand, name="hourwheel-channel")

@@ -295,7 +295,8 @@ class Connection:
         session = self._session
         if session is not None and metadata != self._session_metadata:
             # Another token: what is under way may end, what comes goes with the new one.
-            closing = self._loop.create_task(session.close(OLD_SESSION_MS))
+            error = errors.Unavailable("the session of another token is over")
+            closing = self._loop.create_task(session.close(OLD_SESSION_MS, error))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
             session = None
@@ -312,23 +313,27 @@ class Connection:
         """A call with streams in both directions."""
         return self._calls.get(method.path) or self._make(method, "stream_stream")
 
-    async def close(self, grace_ms: float | None = None) -> None:
-        """End it; what is under way is cancelled after `grace_ms`, or at once."""
+    async def close(
+        self, grace_ms: float | None = None, error: errors.HourwheelError | None = None
+    ) -> None:
+        """End it, after `grace_ms` or at once, as `SessionStream.close`."""
         for closing in self._closing:
             closing.cancel()
         session, self._session = self._session, None
         if session is not None:
-            await session.close(grace_ms or 0.0)
+            await session.close(grace_ms or 0.0, error)
         await self._channel.close(None if grace_ms is None else grace_ms / 1_000)
 
-    async def leave(self, grace_ms: float | None = None) -> None:
+    async def leave(
+        self, grace_ms: float | None = None, error: errors.HourwheelError | None = None
+    ) -> None:
         """A client that shares it needs it no more. The last one closes it: see `close`."""
         self.user_count -= 1
         if not self.user_count:
             for key, one in list(_shared.items()):
                 if one is self:
                     del _shared[key]
-            await self.close(grace_ms)
+            await self.close(grace_ms, error)
 
     def _state(self) -> grpc.ChannelConnectivity:
         return self._channel.get_state(try_to_connect=True)

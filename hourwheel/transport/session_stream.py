@@ -15,6 +15,7 @@ its owner's business (`hourwheel.client.groups.message_stream`).
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -167,6 +168,8 @@ class SessionStream:
         """To be sent, by stream."""
         self._given_up: list[int] = []
         self._to_do = asyncio.Event()
+        self._is_less = asyncio.Event()
+        """A call or a stream has ended, since `_settle` has looked."""
         self._is_lingering = False
         self._last_id = 0
         self._idle_id = -1
@@ -245,9 +248,14 @@ class SessionStream:
     def open_stream(self, request: session_pb2.ReceiveStreamRequest, owner: StreamOwner) -> int:
         """Open a receive stream, of a node that offers it: its number.
 
-        The owner is told of its end, also where that comes from `close_stream`.
+        The owner is told of its end, also where that comes from `close_stream`, or the session has
+        ended by now.
         """
         self._last_id = call_id = self._last_id + 1
+        if self.is_over:
+            failure = Failure(errors.Unavailable("the session is over"), is_definite=True)
+            self._loop.call_soon(owner.on_end, CallFailed(failure))
+            return call_id
         self._streams[call_id] = owner
         self._calls[call_id] = session_pb2.SessionCall(call_id=call_id, receive_stream=request)
         if self._timer is None:
@@ -286,26 +294,45 @@ class SessionStream:
         """Nobody waits for its end any more."""
         self._streams.pop(call_id, None)
         self._credits.pop(call_id, None)
+        self._is_less.set()
 
     def give_up(self, call_id: int) -> None:
         """Nobody waits for this call any more; it may have been answered."""
         if call_id in self._waiting:
             self._give_up(call_id)
 
-    async def close(self, grace_ms: float = 0.0) -> None:
-        """End it: calls under way may go on for `grace_ms`, and are cancelled then."""
+    async def close(
+        self, grace_ms: float = 0.0, error: errors.HourwheelError | None = None
+    ) -> None:
+        """End it: calls under way may go on for `grace_ms`, and streams end in order.
+
+        Args:
+            grace_ms: so long.
+            error: what is left then ends with it; None: with `Cancelled`, for the client is closed.
+        """
         self.is_over = True
-        futures = [waiting.future for waiting in self._waiting.values()]
-        if futures and grace_ms:
-            await asyncio.wait(futures, timeout=grace_ms * _SECONDS)
+        if grace_ms:
+            await self._settle(grace_ms)
         self._call.cancel()
-        self._fail(Failure(errors.Cancelled("the client was closed"), is_definite=False))
+        error = errors.Cancelled("the client was closed") if error is None else error
+        self._fail(Failure(error, is_definite=False))
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
 
+    async def _settle(self, grace_ms: float) -> None:
+        """Wait until nothing is under way, for so long."""
+        for call_id in list(self._streams):
+            self.close_stream(call_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_ms * _SECONDS):
+                while self._waiting or self._streams:
+                    self._is_less.clear()
+                    await self._is_less.wait()
+
     def _give_up(self, call_id: int) -> None:
         del self._waiting[call_id]
+        self._is_less.set()
         sent_as = self._acks.call_of(call_id)
         if self._acks.leave(call_id) and self._calls.pop(sent_as, None) is None:
             self._given_up.append(sent_as)
@@ -417,6 +444,7 @@ class SessionStream:
 
     def _tell_one(self, caller_id: int, answer: session_pb2.SessionAnswer) -> None:
         waiting = self._waiting.pop(caller_id, None)
+        self._is_less.set()
         if waiting is None or waiting.future.done():
             return  # given up
         if answer.HasField("error"):
@@ -459,6 +487,7 @@ class SessionStream:
 
     def _forget(self) -> None:
         self._waiting.clear()
+        self._is_less.set()
         self._calls.clear()
         self._acks.clear()
         self._credits.clear()

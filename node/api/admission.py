@@ -94,7 +94,10 @@ class Admission:
 
         Raises:
             Overloaded: too many are open; `end_stream` must not follow.
+            ShuttingDown: likewise.
         """
+        if self.is_draining:
+            raise errors.ShuttingDown
         if self.stats.streams >= self._limits.publish_streams:
             raise errors.Overloaded(
                 "too many publish streams are open",

@@ -69,7 +69,7 @@ class PublishStreams:
         admission = self._calls.admission
         try:
             admission.begin_stream()
-        except errors.Overloaded as error:
+        except errors.HourwheelError as error:
             _, refusal = self._calls.refuse(METHOD, error, context, grpc_status.to_status)
             await context.abort_with_status(refusal)
         try:

@@ -95,7 +95,11 @@ class Sessions:
             context.add_done_callback(lambda _: admission.end_session())  # type: ignore[arg-type]
             await context.write(HELLO)  # the session is open
             session = _Session(self._calls, self._attempts, self._allowed, context)
-            found = await session.serve()
+            found: Exception | None
+            try:
+                found = await session.serve()
+            except errors.ShuttingDown as error:  # it began while that was written
+                found = error
             if found is None:
                 return
             _, refusal = self._calls.refuse(METHOD, found, context, grpc_status.to_status)
@@ -181,6 +185,8 @@ class _Session:
         """Streams have stopped, for too much was not written."""
         self._answers = deque[_Answer]()
         self._writing: list[_Answer] = []
+        self._dropped: set[StreamCall] = set()
+        """Streams whose answers in `_answers` are not written any more."""
         self._is_closing = False
         """Nothing is read any more."""
         self._is_ended = False
@@ -281,9 +287,11 @@ class _Session:
                 count_max=FRAME_CALLS_MAX,
             )
         for call_id in frame.given_up:
-            task = self._tasks.get(call_id)
+            task, stream = self._tasks.get(call_id), self._streams.get(call_id)
+            if stream is not None:
+                stream.cut(is_given_up=True)
+                self.drop([stream])
             if task is not None:
-                self._give_up(call_id)
                 task.cancel()
         for call in frame.calls:
             self._begin(call)
@@ -351,19 +359,18 @@ class _Session:
                 call.end()
             self._to_do.set()
 
-    def _give_up(self, call_id: int) -> None:
-        """If it is a stream, its answers that were not sent are not sent any more."""
-        stream = self._streams.get(call_id)
-        if stream is not None:
-            stream.cut(is_given_up=True)
-            self.drop([stream])
-
     def drop(self, streams: Collection[StreamCall]) -> None:
         """Nothing more is sent of these streams."""
-        gone = set(streams)
-        for stream in gone:
+        for stream in streams:
             stream.cut()
-        self._replace_answers(lambda answer: None if answer.stream in gone else answer)
+        if not self._dropped:  # of a thousand streams that end together one pass has all
+            self.loop.call_soon(self._drop_answers)
+        self._dropped.update(streams)
+
+    def _drop_answers(self) -> None:
+        if self._dropped:
+            gone, self._dropped = self._dropped, set()
+            self._replace_answers(lambda answer: None if answer.stream in gone else answer)
 
     def _replace_answers(self, replace: Callable[[_Answer], _Answer | None]) -> None:
         """Have other answers written, or None, than those that wait for it."""
@@ -388,6 +395,7 @@ class _Session:
         Of those of polls the leases last; those of streams are given back, or kept for who opens
         the stream again.
         """
+        self._drop_answers()
         policy, ended = self._access.policy, self._calls.find_login_end()
         if policy is self._policy and ended is None:
             return

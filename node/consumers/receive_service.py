@@ -139,8 +139,7 @@ class ReceiveService:
         finally:
             waiter.future.cancel()
             unsent = self._streams.end(interest, waiter)
-            if push.stream.is_cut:
-                self._give_back_unsent(unsent, comes_back=not push.stream.is_given_up)
+            self._give_back_unsent(unsent, comes_back=not push.stream.is_given_up)
 
     def _is_there(self, interest: Interest) -> bool:
         catalog = self._shard.views.catalog

@@ -90,6 +90,11 @@ class OpenStream:
             )
         self._send(self._to_port(delivery), held)
 
+    def unsent(self) -> list[Piece]:
+        """What was leased for it and will not be sent, when it ends."""
+        unsent = self.stream.unsent if self.stream.is_cut else ()
+        return [*unsent, *(piece for piece in self._repeats if not piece.was_sent)]
+
     def left(self) -> list[Unconfirmed]:
         """Answers that have not arrived, as far as is known, when it ends."""
         again = [Unconfirmed(self.stream.sent_count + 1, piece) for piece in self._repeats]
@@ -216,7 +221,7 @@ class ReceiveStreams:
             waiter.future.set_exception(mismatch)
 
     def end(self, interest: Interest, waiter: Waiter) -> list[Piece]:
-        """It is over: gives what was leased for answers that were not sent."""
+        """It is over: gives what was leased for answers that will not be sent."""
         self._polls.discard(interest, waiter)
         standing = self._open.pop(waiter, None)
         if standing is None:
@@ -228,7 +233,7 @@ class ReceiveStreams:
             left = [] if stream.is_given_up else standing.left()
             if left:
                 self._kept.keep(key, _Kept(self._now_ms(), left))
-        return list(stream.unsent)
+        return standing.unsent()
 
     def close(self, error: HourwheelError | None) -> None:
         """End all of them, with an error or without."""

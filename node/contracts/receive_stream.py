@@ -18,7 +18,8 @@ from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 CREDITS_MAX: Final = RECEIVE_MESSAGE_COUNT_MAX
 UNCONFIRMED_MAX: Final = 256
 """Of so many answers is known, per stream, which lease they were: the last ones."""
-
+_RECEIVED_COUNT_MAX: Final = 1 << 62
+"""Counts that follow still fit the u64 in which the next master gets them."""
 
 DeliveryT = TypeVar("DeliveryT")
 """Leased messages, as who takes them has them."""
@@ -91,9 +92,16 @@ class ReceiveStream:
         """The client opens it, and has got so many messages of it, from whichever node.
 
         Raises:
-            InvalidArgument: more credits than there may be.
+            InvalidArgument: more credits than there may be, or no client can have got so many.
         """
         _check_credits(credits_count)
+        if received_count > _RECEIVED_COUNT_MAX:
+            raise errors.InvalidArgument(
+                f"received_count is {received_count}; up to {_RECEIVED_COUNT_MAX} are possible",
+                field="received_count",
+                value=received_count,
+                most=_RECEIVED_COUNT_MAX,
+            )
         self.received_count = self.sent_count = received_count
         self._until_count = received_count + credits_count
 

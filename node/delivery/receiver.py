@@ -530,7 +530,10 @@ class Receiver:
         high = lease.count if piece.size is None else min(lease.count, low + piece.size)
         if low >= high or not lease.holds_all(low, high):
             return None
-        queue = self._views.queues.get(lease.group_queue.topic_queue)
+        number = lease.group_queue.topic_queue
+        if self._views.catalog.find_topic_by_id(topic_of(number)) is None:
+            return None  # deleted since
+        queue = self._views.queues.get(number)
         window = self._views.acks.get(*lease.group_queue)
         runs = lease.message_runs(low, high)
         left = window.count_unresolved_each(runs[:, 0], runs[:, 1])
@@ -545,7 +548,7 @@ class Receiver:
         if bad or self._find_expired(lease.group_queue, units, blobs, now_ms) is not None:
             return None
         units = self.ordered.count_failures(lease.group_queue, positions.tolist(), units)
-        self.leases.change(lease, lease.first, lease.end, until_ms)  # the rest of it comes next
+        self.leases.prolong(lease, lease.ranges(low, high), until_ms)
         delivery = self._delivery(lease, units, blobs, now_ms)
         return replace(delivery, first_ordinal=low, is_repeated=True)
 

@@ -282,10 +282,10 @@ class Replica:
         self._is_elected = False
         if self.mastership is None:
             return
+        leases = self.mastership.receiver.table()
         mastership, self.mastership = self.mastership, None
         self._predecessor = None
         mastership.release()
-        leases = mastership.receiver.table()
         last_heartbeat = SyncBeat(epoch=mastership.epoch, releases_lease=True)
         self._effects += [StepDown(mastership, why), CloseStreams(leases, last_heartbeat)]
 

@@ -154,6 +154,15 @@ async def test_stream_answers_what_it_read_then_ends_when_the_node_drains() -> N
     assert refusal_of(caught.value).reason == "SHUTTING_DOWN"
 
 
+async def test_stream_is_refused_when_the_node_drains() -> None:
+    async with ApiWorld() as world:
+        await world.server.drain()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await world.producer.PublishStream().read()
+        assert world.stats.streams == 0
+    assert refusal_of(caught.value).reason == "SHUTTING_DOWN"
+
+
 async def test_stream_reports_the_failure_when_the_node_cannot_go_on() -> None:
     async with ApiWorld() as world:
         world.engine.errors["publish_batch"] = errors.FsyncFailed("EIO")

@@ -1,7 +1,10 @@
 """Receive streams over a real session: credits, bounds, ends, and clients that make no sense."""
 
 import asyncio
+import sys
+from collections import Counter
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import grpc
@@ -16,7 +19,8 @@ from hourwheel.v1.session_pb2 import (
     SessionCall,
     SessionRequest,
 )
-from node.api.session import FRAME_CALLS_MAX
+from node.api.admission import Admission
+from node.api.session import FRAME_CALLS_MAX, UNWRITTEN_BYTES
 from node.contracts.access import AccessPolicy, Grant, Operation, ResourceKind
 from node.contracts.receive_stream import CREDITS_MAX
 from tests.support.api_world import ApiWorld, refusal_of
@@ -270,6 +274,48 @@ async def test_a_stream_ends_in_order_when_the_node_drains() -> None:
         await world.server.drain()
         assert (await client.answer()).HasField("receive_stream")
         assert await client.refusal() == "SHUTTING_DOWN"
+
+
+async def test_a_session_is_refused_when_the_node_drains_as_it_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with ApiWorld() as world:
+        begin = Admission.begin_session
+
+        def begin_and_drain(admission: Admission) -> None:
+            begin(admission)
+            admission.drain()
+
+        monkeypatch.setattr(Admission, "begin_session", begin_and_drain)
+        assert await Client(world).refusal() == "SHUTTING_DOWN"
+
+
+async def test_many_streams_that_are_given_up_at_once_go_in_one_pass() -> None:
+    """Else one small frame would hold up the loop for seconds: a pass looks at all answers."""
+    ids, seen = range(1, 101), Counter[str]()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            seen[frame.f_code.co_filename.rpartition("/")[2]] += 1
+
+    async with ApiWorld() as world:
+        client = Client(world)
+        store(world, *[bytes(1 << 10)] * 12_000)
+        one = ReceiveRequest(group="billing", topic="orders", max_messages=1)
+        request = ReceiveStreamRequest(receive=one, credits=60)
+        calls = [SessionCall(call_id=one, receive_stream=request) for one in ids]
+        await client.stream.write(SessionRequest(calls=calls))
+        # Nothing is read: more than 4 MB of answers wait to be written.
+        await until(lambda: world.engine.answers.held_bytes > UNWRITTEN_BYTES * 3 // 4)
+        sys.setprofile(count)
+        try:
+            await client.stream.write(SessionRequest(given_up=ids))
+            await until(lambda: not world.stats.long_polls)
+        finally:
+            sys.setprofile(None)
+        assert all(one.is_given_up for one in world.engine.streams)
+        assert 100 < seen["session.py"] < 20_000
+        assert len(world.engine.streams) == len(ids)
 
 
 async def test_a_stream_ends_in_order_when_its_client_has_no_more_to_say() -> None:

@@ -153,6 +153,19 @@ async def test_a_stream_is_opened_anew_when_it_was_silent(
         assert await task == [b"a"]
 
 
+async def test_a_stream_is_opened_anew_when_the_token_is_another() -> None:
+    """The session of the former one ends in order: messages may be on their way."""
+    tokens = ["one"]
+    async with ApiWorld() as world, consumer_of(world.address, token=lambda: tokens[-1]) as some:
+        store(world, b"a")
+        got = await some.receive(1, WAIT_MS)
+        tokens.append("two")
+        await some.ack(got)
+        await until(lambda: world.engine.streams[0].is_given_up)
+        store(world, b"b")
+        assert await bodies(some, 1) == [b"b"]
+
+
 async def test_a_stream_is_opened_anew_when_the_node_ends_it() -> None:
     async with ApiWorld() as world, consumer_of(world.address) as consumer:
         store(world, b"a")

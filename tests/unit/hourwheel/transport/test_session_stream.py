@@ -13,7 +13,7 @@ from hourwheel.transport import connection as connections
 from hourwheel.transport import session_stream
 from hourwheel.transport.connection import Connection
 from hourwheel.transport.methods import ACK, OPEN_SESSION, RECEIVE
-from hourwheel.transport.session_stream import CallFailed, SessionStream
+from hourwheel.transport.session_stream import CallFailed, NoSession, SessionStream
 from hourwheel.v1.broker_pb2 import ErrorDetail
 from hourwheel.v1.consumer_pb2 import (
     RECEIPT_OUTCOME_OK,
@@ -22,8 +22,15 @@ from hourwheel.v1.consumer_pb2 import (
     AckResponse,
     ReceiptRange,
     ReceiveRequest,
+    ReceiveResponse,
 )
-from hourwheel.v1.session_pb2 import SessionAnswer, SessionRequest, SessionResponse
+from hourwheel.v1.session_pb2 import (
+    ReceiveStreamEnd,
+    ReceiveStreamRequest,
+    SessionAnswer,
+    SessionRequest,
+    SessionResponse,
+)
 from tests.support.api_world import ApiWorld
 from tests.support.eventually import until
 from tests.support.fake_node import FakeNode
@@ -184,6 +191,53 @@ async def test_calls_when_the_session_is_closed() -> None:
         with pytest.raises(CallFailed) as caught:
             await calls[0]
         assert isinstance(caught.value.failure.error, errors.Cancelled)
+
+
+class Ends:
+    """Notes how its stream has ended."""
+
+    def __init__(self) -> None:
+        self.reasons: list[object] = []
+
+    def on_answer(self, answer: ReceiveResponse) -> None:
+        raise AssertionError(answer)
+
+    def on_end(self, reason: CallFailed | NoSession | None) -> None:
+        self.reasons.append(reason)
+
+
+async def test_streams_when_the_session_is_closed_with_grace() -> None:
+    async with scripted() as (script, session):
+        owner = Ends()
+        first = session.open_stream(ReceiveStreamRequest(), owner)
+        await until(lambda: script.frames)
+        closing = asyncio.create_task(session.close(OK_MS))
+        await until(lambda: [first] in [list(frame.given_up) for frame in script.frames])
+        await script.answer(SessionAnswer(call_id=first, receive_stream=ReceiveStreamEnd()))
+        await closing
+        assert owner.reasons == [None]
+
+
+async def test_streams_when_the_node_does_not_end_them_within_the_grace() -> None:
+    async with scripted() as (script, session):
+        owner = Ends()
+        session.open_stream(ReceiveStreamRequest(), owner)
+        await until(lambda: script.frames)
+        await session.close(1.0, errors.Unavailable("another token"))
+        (reason,) = owner.reasons
+        assert isinstance(reason, CallFailed)
+        assert isinstance(reason.failure.error, errors.Unavailable)
+
+
+async def test_stream_when_the_session_is_over() -> None:
+    async with scripted() as (_, session):
+        await session.close()
+        owner = Ends()
+        session.open_stream(ReceiveStreamRequest(), owner)
+        await until(lambda: owner.reasons)
+        (reason,) = owner.reasons
+        assert isinstance(reason, CallFailed)
+        assert isinstance(reason.failure.error, errors.Unavailable)
 
 
 async def test_session_ends_when_nobody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,7 +284,7 @@ class Session:
                     async with self._room:
                         await self._room.wait_for(lambda: self._free(channel) > 0)
                 except asyncio.CancelledError:
-                    await queue.give_back(found[place:])
+                    await queue.give_back(found[place:], not_begun=True)
                     raise
                 await self._push(queue, message, consumer, channel)
 

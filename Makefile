@@ -165,7 +165,7 @@ soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim \
 		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/cluster/test_bench_smoke.py \
 		tests/cluster/test_stopped_master.py tests/cluster/test_hostile_streams.py \
-		tests/cluster/test_voters.py
+		tests/cluster/test_voters.py tests/clients/test_worker_processes.py
 
 chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (some minutes)
 	@$(BIN)/python -m chaos --mix short

@@ -379,15 +379,14 @@ class AsyncConsumer:
                 acknowledged before, and that is not known either: perhaps not at all.)
             HourwheelError: see `hourwheel.errors`.
         """
-        default_ms = 0 if not_begun else None
-        after_ms = default_ms if delay_ms is None else count_of_ms(delay_ms, "delay_ms")
+        after_ms = None if delay_ms is None else count_of_ms(delay_ms, "delay_ms")
         selections = select(messages)
         for first in range(0, len(selections), limits.RECEIPT_COUNT_MAX):
             some = selections[first : first + limits.RECEIPT_COUNT_MAX]
             request = consumer_pb2.NackRequest(
                 group=self._group,
                 ranges=to_ranges(some),
-                delay_ms=after_ms,
+                delay_ms=0 if not_begun and after_ms is None else after_ms,
                 dead_letter=dead_letter,
                 reason=reason,
                 not_begun=not_begun,

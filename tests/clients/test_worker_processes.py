@@ -432,7 +432,7 @@ async def test_a_broker_that_is_gone_for_a_while_loses_nothing(tmp_path: Path) -
 
 async def test_children_are_killed_under_load_and_each_message_is_handled(tmp_path: Path) -> None:
     """Only messages that had been begun come again, or are run again."""
-    count, kills = (4_000, 50) if IS_SOAK else (400, 5)
+    count, kills = (2_000, 25) if IS_SOAK else (400, 5)
     async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as node:
         await prepare(node.address)
         async with AsyncProducer(node.address) as producer:

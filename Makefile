@@ -26,8 +26,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test collected test-static test-most test-spark test-ops \
 	test-clients test-console coverage check lint types contracts \
-	format bench bench-lives bench-peers soak chaos chaos-long upgrade dist release site \
-	packaging-lint pages lock proto proto-accept proto-lint spark-zip clean
+	format bench bench-lives bench-peers bench-tasks soak chaos chaos-long upgrade dist release \
+	site packaging-lint pages lock proto proto-accept proto-lint spark-zip clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -164,11 +164,21 @@ $(PEERS_BIN)/.stamp: requirements/node.txt requirements/peers.txt
 		-r requirements/peers.txt
 	@touch $@
 
+bench-tasks: $(VENV)/dev.stamp build/peers-lib/.stamp  ## tasks of Celery and dramatiq, beside Redis
+	@PYTHONPATH=$(CURDIR)/build/peers-lib $(BIN)/python -m tests.bench task_queues \
+		--json build/tasks.json
+
+build/peers-lib/.stamp: $(VENV)/dev.stamp requirements/peers.txt
+	@rm -rf build/peers-lib
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps \
+		--target build/peers-lib -r requirements/peers.txt
+	@touch $@
+
 soak: $(VENV)/dev.stamp  ## long random tests: new seeds, many more examples
 	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q -n $(WORKERS) tests/property tests/sim \
 		tests/cluster/test_kill.py tests/cluster/test_chaos.py tests/deploy/test_bench_smoke.py \
 		tests/cluster/test_stopped_master.py tests/cluster/test_hostile_streams.py \
-		tests/cluster/test_voters.py
+		tests/cluster/test_voters.py tests/clients/test_worker_processes.py
 
 chaos: $(VENV)/dev.stamp  ## a real cluster under load and faults, checked (some minutes)
 	@$(BIN)/python -m chaos --mix short

@@ -289,8 +289,7 @@ class AsyncConsumer:
         wait_ms = wait_of_ms(wait_ms, "wait_ms")
         if not self.is_ahead:
             self._acker.raise_deferred()
-            poll = partial(self._poll, 0)
-            return await follow(self._channel, wait_ms, self._patience, poll)
+            return await follow(self._channel, wait_ms, self._patience, partial(self._poll, 0))
         until_ms = self._clock.monotonic_ms() + wait_ms
         while True:
             now_ms = self._prepare()
@@ -358,6 +357,7 @@ class AsyncConsumer:
         *,
         dead_letter: bool = False,
         reason: str = "",
+        not_begun: bool = False,
     ) -> None:
         """Not done: deliver them to the group again, or as dead letters when attempts are used up.
 
@@ -368,10 +368,11 @@ class AsyncConsumer:
             dead_letter: they are dead letters at once, whatever attempts are left. In a group of
                 order `block` they block their keys instead.
             reason: why, for those who look at dead letters; up to 1,024 bytes.
+            not_begun: they come again at once as if they had never been leased; no attempt counts.
 
         Raises:
             InvalidArgument: `delay_ms` is nothing of that, or goes with `dead_letter`; a reason
-                that is too long, or for no dead letter.
+                that is too long, or for no dead letter; `not_begun` goes with one of these.
             StaleReceipt: the lease of some of them was over; those come again in any case.
             UndecidedReceipt: a `StaleReceipt`; the connection broke before, and when they come
                 again is not known: as asked, or as the group has it. (Where they had been
@@ -382,13 +383,13 @@ class AsyncConsumer:
         selections = select(messages)
         for first in range(0, len(selections), limits.RECEIPT_COUNT_MAX):
             some = selections[first : first + limits.RECEIPT_COUNT_MAX]
-            ranges = to_ranges(some)
             request = consumer_pb2.NackRequest(
                 group=self._group,
-                ranges=ranges,
-                delay_ms=after_ms,
+                ranges=to_ranges(some),
+                delay_ms=0 if not_begun and after_ms is None else after_ms,
                 dead_letter=dead_letter,
                 reason=reason,
+                not_begun=not_begun,
             )
             raise_if_bad(await finish(self._channel, NACK, request, some))
 
@@ -439,8 +440,7 @@ class AsyncConsumer:
         """
         if self._is_closed:
             return
-        self._is_closed = True
-        self._is_settled = False
+        self._is_closed, self._is_settled = True, False
         if self._channel.home.is_elsewhere:
             return  # the leases are the parent's
         pollers = set(self._pollers)
@@ -474,7 +474,8 @@ class AsyncConsumer:
         ranges = to_ranges(held) + self._poll_of.take_unseen()
         if not ranges:
             return
-        request = consumer_pb2.NackRequest(group=self._group, ranges=ranges, delay_ms=0)
+        request = consumer_pb2.NackRequest(group=self._group, delay_ms=0, not_begun=True)
+        request.ranges.extend(ranges)
         try:
             await self._channel.call(NACK, request, is_retried=False)
         except errors.HourwheelError:
@@ -509,12 +510,11 @@ class AsyncConsumer:
         if wait_ms <= 0:
             return False
         self._arrived.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1_000):
                 await self._arrived.wait()
-        except TimeoutError:
-            return False
-        return True
+                return True
+        return False
 
     def _on_poller_done(self, poller: "asyncio.Task[None]") -> None:
         """A failure that trying again does not mend, or a bug of ours: the next caller is told."""

@@ -261,13 +261,16 @@ async def ack(call: Call) -> Done:
 async def nack(call: Call) -> Done:
     """Deliver these again, or make dead letters of them."""
     requested: models.Nack = call.body
-    delay_ms = None if requested.delay is None else models.length_ms(requested.delay)
+    delay_ms = 0 if requested.not_begun else None
+    if requested.delay is not None:
+        delay_ms = models.length_ms(requested.delay)
     request = consumer_pb2.NackRequest(
         group=call.names["group"],
         receipts=requested.receipts,
         delay_ms=_u32(delay_ms, "delay"),
         dead_letter=requested.dead_letter,
         reason=requested.reason,
+        not_begun=requested.not_begun,
     )
     answer = await call.caller.channel.call(NACK, request, doubt=(doubt := Doubt()))
     _check(requested.receipts, answer.outcomes, doubt)

@@ -277,6 +277,11 @@ class Nack(Receipts):
         max_length=limits.NACK_REASON_BYTES_MAX,
         description="Why, for those who look at dead letters. Only with `dead_letter`.",
     )
+    not_begun: bool = Field(
+        default=False,
+        description="Nobody has begun with them: they come again at once, and no attempt counts. "
+        "Not with `delay` nor `dead_letter`.",
+    )
 
 
 class Extend(Receipts):

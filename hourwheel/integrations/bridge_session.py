@@ -99,7 +99,7 @@ class Session:
             case "ack":
                 await self._ack(frame.head["tags"])
             case "nack":
-                returning = self._nack(frame.head["tags"], frame.head["delay_ms"])
+                returning = self._nack(**frame.head)
                 self._spawn(returning, self._returning)
             case "prefetch":
                 self._limits[frame.head["channel"]] = frame.head["count"]
@@ -220,7 +220,9 @@ class Session:
                 self._counts[found[2]] -= 1
         await self._notify()
 
-    async def _nack(self, tags: list[int], delay_ms: int) -> None:
+    async def _nack(
+        self, tags: list[int], delay_ms: int, *, not_begun: bool = False, **_: object
+    ) -> None:
         by_queue: dict[LeasedQueue, list[ReceivedMessage]] = {}
         for tag in tags:
             found = self._held.pop(tag, None)
@@ -229,7 +231,7 @@ class Session:
                 self._counts[found[2]] -= 1
         await self._notify()
         for queue, messages in by_queue.items():
-            await queue.give_back(messages, delay_ms)
+            await queue.give_back(messages, delay_ms, not_begun=not_begun)
 
     # --- receiving ------------------------------------------------------------------------------
 
@@ -284,7 +286,7 @@ class Session:
                     async with self._room:
                         await self._room.wait_for(lambda: self._free(channel) > 0)
                 except asyncio.CancelledError:
-                    await queue.give_back(found[place:])
+                    await queue.give_back(found[place:], not_begun=True)
                     raise
                 await self._push(queue, message, consumer, channel)
 

@@ -339,14 +339,17 @@ class _HourwheelConsumer(Consumer):
         message.settle()
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
-        """They come again at once, to any worker. Raises ConnectionClosed."""
+        """They come again at once, to any worker. Raises ConnectionClosed.
+
+        dramatiq does so with those that none of its threads has begun.
+        """
         by_holding: dict[_Holding, list[_Received]] = {}
         for one in messages:
             if isinstance(one, _Received) and not one.is_settled:
                 by_holding.setdefault(one.holding, []).append(one)
         for holding, given in by_holding.items():
             received = [one.received for one in given]
-            _run(self._thread, partial(holding.queue.give_back, received))
+            _run(self._thread, partial(holding.queue.give_back, received, not_begun=True))
             for one in given:
                 one.settle()
 
@@ -355,7 +358,7 @@ class _HourwheelConsumer(Consumer):
         given = list(self._fetched)
         self._fetched.clear()
         try:
-            _run(self._thread, partial(self._queue.give_back, given))
+            _run(self._thread, partial(self._queue.give_back, given, not_begun=True))
         finally:
             self._holding.free(len(given))
         self._holding.end()

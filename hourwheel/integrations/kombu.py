@@ -373,7 +373,7 @@ class Transport(virtual.Transport):
         tag = frame.head["tag"]
         channel, queue, is_no_ack = self._consumers.get(frame.head["consumer"], (None, "", False))
         if channel is None or queue not in self._callbacks:
-            self.bridge.tell("nack", tags=[tag], delay_ms=0)
+            self.bridge.tell("nack", tags=[tag], delay_ms=0, not_begun=True)
             return
         if is_no_ack:
             self.bridge.tell("ack", tags=[tag])

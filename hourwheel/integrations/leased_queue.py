@@ -70,14 +70,19 @@ class LeasedQueue:
         self._leases.remove(message.batch)
         self._consumer.ack_soon(message)
 
-    async def give_back(self, messages: list[ReceivedMessage], delay_ms: int = 0) -> None:
-        """These come again, as another attempt, or as dead letters when none is left."""
+    async def give_back(
+        self, messages: list[ReceivedMessage], delay_ms: int = 0, *, not_begun: bool = False
+    ) -> None:
+        """These come again, as another attempt, or as dead letters when none is left.
+
+        `not_begun`: at once, and it was no attempt.
+        """
         for message in messages:
             self._leases.remove(message.batch)
         if not messages:
             return
         try:
-            await self._consumer.nack(messages, delay_ms)
+            await self._consumer.nack(messages, delay_ms, not_begun=not_begun)
         except errors.StaleReceipt:
             return  # their leases are over, and so they come again in any case
         except errors.HourwheelError as error:

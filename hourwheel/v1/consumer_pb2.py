@@ -27,7 +27,7 @@ from hourwheel.v1 import groups_pb2 as hourwheel_dot_v1_dot_groups__pb2
 from hourwheel.v1 import meta_pb2 as hourwheel_dot_v1_dot_meta__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhourwheel/v1/consumer.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\x1a\x19hourwheel/v1/groups.proto\x1a\x17hourwheel/v1/meta.proto\"\x99\x02\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x14\n\x0cmax_messages\x18\x03 \x01(\r\x12\x11\n\tmax_bytes\x18\x04 \x01(\r\x12\x0f\n\x07wait_ms\x18\x05 \x01(\r\x12\x14\n\x0cinvisible_ms\x18\x06 \x01(\r\x12+\n\x06\x66ormat\x18\x07 \x01(\x0e\x32\x1b.hourwheel.v1.ReceiveFormat\x12.\n\x06\x66ilter\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\x11\n\tpoller_id\x18\t \x01(\x06\x12\x13\n\x0bpoll_number\x18\n \x01(\x04\x12\x14\n\x0cmember_token\x18\x0b \x01(\x06\"\xef\x01\n\x0fReceiveResponse\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.hourwheel.v1.ReceivedMessage\x12\x16\n\x0e\x64\x65livery_batch\x18\x02 \x01(\x0c\x12\x0f\n\x07receipt\x18\x03 \x01(\t\x12\x1a\n\x12invisible_until_ms\x18\x04 \x01(\x03\x12\x12\n\nreceive_ms\x18\x05 \x01(\x03\x12\x30\n\x08to_check\x18\x06 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\r\n\x05topic\x18\x07 \x01(\t\x12\x11\n\tqueued_ms\x18\x08 \x01(\r\"\xaf\x01\n\x0fReceivedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\'\n\x04meta\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.MessageMeta\x12\x0e\n\x06\x64ue_ms\x18\x04 \x01(\x03\x12\x10\n\x08store_ms\x18\x05 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\r\n\x05topic\x18\x07 \x01(\t\x12\x0f\n\x07receipt\x18\x08 \x01(\t\"=\n\x0cReceiptRange\x12\x0f\n\x07receipt\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\r\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"Y\n\nAckRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08receipts\x18\x02 \x03(\t\x12*\n\x06ranges\x18\x03 \x03(\x0b\x32\x1a.hourwheel.v1.ReceiptRange\"=\n\x0b\x41\x63kResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1c.hourwheel.v1.ReceiptOutcome\"\xa3\x01\n\x0bNackRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08receipts\x18\x02 \x03(\t\x12*\n\x06ranges\x18\x03 \x03(\x0b\x32\x1a.hourwheel.v1.ReceiptRange\x12\x15\n\x08\x64\x65lay_ms\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x0b\x64\x65\x61\x64_letter\x18\x05 \x01(\x08\x12\x0e\n\x06reason\x18\x06 \x01(\tB\x0b\n\t_delay_ms\">\n\x0cNackResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1c.hourwheel.v1.ReceiptOutcome\"{\n\x16\x43hangeInvisibleRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08receipts\x18\x02 \x03(\t\x12*\n\x06ranges\x18\x03 \x03(\x0b\x32\x1a.hourwheel.v1.ReceiptRange\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\r\"e\n\x17\x43hangeInvisibleResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1c.hourwheel.v1.ReceiptOutcome\x12\x1a\n\x12invisible_until_ms\x18\x02 \x01(\x03\"\xcc\x01\n\x14JoinBroadcastRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06member\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\x06\x12$\n\x05start\x18\x05 \x01(\x0e\x32\x15.hourwheel.v1.StartAt\x12\x10\n\x08start_ms\x18\x06 \x01(\x03\x12\x0f\n\x07idle_ms\x18\x07 \x01(\r\x12.\n\x06\x66ilter\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\"W\n\x15JoinBroadcastResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\x12\x0e\n\x06is_new\x18\x03 \x01(\x08\x12\x0f\n\x07idle_ms\x18\x04 \x01(\r\"5\n\x15LeaveBroadcastRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x06\"\x18\n\x16LeaveBroadcastResponse*f\n\rReceiveFormat\x12\x1e\n\x1aRECEIVE_FORMAT_UNSPECIFIED\x10\x00\x12\x1b\n\x17RECEIVE_FORMAT_MESSAGES\x10\x01\x12\x18\n\x14RECEIVE_FORMAT_BATCH\x10\x02*\x81\x01\n\x0eReceiptOutcome\x12\x1f\n\x1bRECEIPT_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12RECEIPT_OUTCOME_OK\x10\x01\x12\x19\n\x15RECEIPT_OUTCOME_STALE\x10\x02\x12\x1b\n\x17RECEIPT_OUTCOME_INVALID\x10\x03\x32\xeb\x03\n\x0f\x43onsumerService\x12\x46\n\x07Receive\x12\x1c.hourwheel.v1.ReceiveRequest\x1a\x1d.hourwheel.v1.ReceiveResponse\x12:\n\x03\x41\x63k\x12\x18.hourwheel.v1.AckRequest\x1a\x19.hourwheel.v1.AckResponse\x12=\n\x04Nack\x12\x19.hourwheel.v1.NackRequest\x1a\x1a.hourwheel.v1.NackResponse\x12^\n\x0f\x43hangeInvisible\x12$.hourwheel.v1.ChangeInvisibleRequest\x1a%.hourwheel.v1.ChangeInvisibleResponse\x12X\n\rJoinBroadcast\x12\".hourwheel.v1.JoinBroadcastRequest\x1a#.hourwheel.v1.JoinBroadcastResponse\x12[\n\x0eLeaveBroadcast\x12#.hourwheel.v1.LeaveBroadcastRequest\x1a$.hourwheel.v1.LeaveBroadcastResponseB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bhourwheel/v1/consumer.proto\x12\x0chourwheel.v1\x1a\x19hourwheel/v1/filter.proto\x1a\x19hourwheel/v1/groups.proto\x1a\x17hourwheel/v1/meta.proto\"\x99\x02\n\x0eReceiveRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x14\n\x0cmax_messages\x18\x03 \x01(\r\x12\x11\n\tmax_bytes\x18\x04 \x01(\r\x12\x0f\n\x07wait_ms\x18\x05 \x01(\r\x12\x14\n\x0cinvisible_ms\x18\x06 \x01(\r\x12+\n\x06\x66ormat\x18\x07 \x01(\x0e\x32\x1b.hourwheel.v1.ReceiveFormat\x12.\n\x06\x66ilter\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\x11\n\tpoller_id\x18\t \x01(\x06\x12\x13\n\x0bpoll_number\x18\n \x01(\x04\x12\x14\n\x0cmember_token\x18\x0b \x01(\x06\"\xef\x01\n\x0fReceiveResponse\x12/\n\x08messages\x18\x01 \x03(\x0b\x32\x1d.hourwheel.v1.ReceivedMessage\x12\x16\n\x0e\x64\x65livery_batch\x18\x02 \x01(\x0c\x12\x0f\n\x07receipt\x18\x03 \x01(\t\x12\x1a\n\x12invisible_until_ms\x18\x04 \x01(\x03\x12\x12\n\nreceive_ms\x18\x05 \x01(\x03\x12\x30\n\x08to_check\x18\x06 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\x12\r\n\x05topic\x18\x07 \x01(\t\x12\x11\n\tqueued_ms\x18\x08 \x01(\r\"\xaf\x01\n\x0fReceivedMessage\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\'\n\x04meta\x18\x03 \x01(\x0b\x32\x19.hourwheel.v1.MessageMeta\x12\x0e\n\x06\x64ue_ms\x18\x04 \x01(\x03\x12\x10\n\x08store_ms\x18\x05 \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\r\x12\r\n\x05topic\x18\x07 \x01(\t\x12\x0f\n\x07receipt\x18\x08 \x01(\t\"=\n\x0cReceiptRange\x12\x0f\n\x07receipt\x18\x01 \x01(\t\x12\r\n\x05\x66irst\x18\x02 \x01(\r\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"Y\n\nAckRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08receipts\x18\x02 \x03(\t\x12*\n\x06ranges\x18\x03 \x03(\x0b\x32\x1a.hourwheel.v1.ReceiptRange\"=\n\x0b\x41\x63kResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1c.hourwheel.v1.ReceiptOutcome\"\xb6\x01\n\x0bNackRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08receipts\x18\x02 \x03(\t\x12*\n\x06ranges\x18\x03 \x03(\x0b\x32\x1a.hourwheel.v1.ReceiptRange\x12\x15\n\x08\x64\x65lay_ms\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x13\n\x0b\x64\x65\x61\x64_letter\x18\x05 \x01(\x08\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x11\n\tnot_begun\x18\x07 \x01(\x08\x42\x0b\n\t_delay_ms\">\n\x0cNackResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1c.hourwheel.v1.ReceiptOutcome\"{\n\x16\x43hangeInvisibleRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08receipts\x18\x02 \x03(\t\x12*\n\x06ranges\x18\x03 \x03(\x0b\x32\x1a.hourwheel.v1.ReceiptRange\x12\x14\n\x0cinvisible_ms\x18\x04 \x01(\r\"e\n\x17\x43hangeInvisibleResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0e\x32\x1c.hourwheel.v1.ReceiptOutcome\x12\x1a\n\x12invisible_until_ms\x18\x02 \x01(\x03\"\xcc\x01\n\x14JoinBroadcastRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06member\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\x06\x12$\n\x05start\x18\x05 \x01(\x0e\x32\x15.hourwheel.v1.StartAt\x12\x10\n\x08start_ms\x18\x06 \x01(\x03\x12\x0f\n\x07idle_ms\x18\x07 \x01(\r\x12.\n\x06\x66ilter\x18\x08 \x01(\x0b\x32\x1e.hourwheel.v1.FilterExpression\"W\n\x15JoinBroadcastResponse\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\x12\x0e\n\x06is_new\x18\x03 \x01(\x08\x12\x0f\n\x07idle_ms\x18\x04 \x01(\r\"5\n\x15LeaveBroadcastRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x06\"\x18\n\x16LeaveBroadcastResponse*f\n\rReceiveFormat\x12\x1e\n\x1aRECEIVE_FORMAT_UNSPECIFIED\x10\x00\x12\x1b\n\x17RECEIVE_FORMAT_MESSAGES\x10\x01\x12\x18\n\x14RECEIVE_FORMAT_BATCH\x10\x02*\x81\x01\n\x0eReceiptOutcome\x12\x1f\n\x1bRECEIPT_OUTCOME_UNSPECIFIED\x10\x00\x12\x16\n\x12RECEIPT_OUTCOME_OK\x10\x01\x12\x19\n\x15RECEIPT_OUTCOME_STALE\x10\x02\x12\x1b\n\x17RECEIPT_OUTCOME_INVALID\x10\x03\x32\xeb\x03\n\x0f\x43onsumerService\x12\x46\n\x07Receive\x12\x1c.hourwheel.v1.ReceiveRequest\x1a\x1d.hourwheel.v1.ReceiveResponse\x12:\n\x03\x41\x63k\x12\x18.hourwheel.v1.AckRequest\x1a\x19.hourwheel.v1.AckResponse\x12=\n\x04Nack\x12\x19.hourwheel.v1.NackRequest\x1a\x1a.hourwheel.v1.NackResponse\x12^\n\x0f\x43hangeInvisible\x12$.hourwheel.v1.ChangeInvisibleRequest\x1a%.hourwheel.v1.ChangeInvisibleResponse\x12X\n\rJoinBroadcast\x12\".hourwheel.v1.JoinBroadcastRequest\x1a#.hourwheel.v1.JoinBroadcastResponse\x12[\n\x0eLeaveBroadcast\x12#.hourwheel.v1.LeaveBroadcastRequest\x1a$.hourwheel.v1.LeaveBroadcastResponseB*\n\x0chourwheel.v1P\x01Z\x18hourwheel/v1;hourwheelv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hourwheel.v1.consumer_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014hourwheel.v1P\001Z\030hourwheel/v1;hourwheelv1'
-  _globals['_RECEIVEFORMAT']._serialized_start=1880
-  _globals['_RECEIVEFORMAT']._serialized_end=1982
-  _globals['_RECEIPTOUTCOME']._serialized_start=1985
-  _globals['_RECEIPTOUTCOME']._serialized_end=2114
+  _globals['_RECEIVEFORMAT']._serialized_start=1899
+  _globals['_RECEIVEFORMAT']._serialized_end=2001
+  _globals['_RECEIPTOUTCOME']._serialized_start=2004
+  _globals['_RECEIPTOUTCOME']._serialized_end=2133
   _globals['_RECEIVEREQUEST']._serialized_start=125
   _globals['_RECEIVEREQUEST']._serialized_end=406
   _globals['_RECEIVERESPONSE']._serialized_start=409
@@ -52,21 +52,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACKRESPONSE']._serialized_start=982
   _globals['_ACKRESPONSE']._serialized_end=1043
   _globals['_NACKREQUEST']._serialized_start=1046
-  _globals['_NACKREQUEST']._serialized_end=1209
-  _globals['_NACKRESPONSE']._serialized_start=1211
-  _globals['_NACKRESPONSE']._serialized_end=1273
-  _globals['_CHANGEINVISIBLEREQUEST']._serialized_start=1275
-  _globals['_CHANGEINVISIBLEREQUEST']._serialized_end=1398
-  _globals['_CHANGEINVISIBLERESPONSE']._serialized_start=1400
-  _globals['_CHANGEINVISIBLERESPONSE']._serialized_end=1501
-  _globals['_JOINBROADCASTREQUEST']._serialized_start=1504
-  _globals['_JOINBROADCASTREQUEST']._serialized_end=1708
-  _globals['_JOINBROADCASTRESPONSE']._serialized_start=1710
-  _globals['_JOINBROADCASTRESPONSE']._serialized_end=1797
-  _globals['_LEAVEBROADCASTREQUEST']._serialized_start=1799
-  _globals['_LEAVEBROADCASTREQUEST']._serialized_end=1852
-  _globals['_LEAVEBROADCASTRESPONSE']._serialized_start=1854
-  _globals['_LEAVEBROADCASTRESPONSE']._serialized_end=1878
-  _globals['_CONSUMERSERVICE']._serialized_start=2117
-  _globals['_CONSUMERSERVICE']._serialized_end=2608
+  _globals['_NACKREQUEST']._serialized_end=1228
+  _globals['_NACKRESPONSE']._serialized_start=1230
+  _globals['_NACKRESPONSE']._serialized_end=1292
+  _globals['_CHANGEINVISIBLEREQUEST']._serialized_start=1294
+  _globals['_CHANGEINVISIBLEREQUEST']._serialized_end=1417
+  _globals['_CHANGEINVISIBLERESPONSE']._serialized_start=1419
+  _globals['_CHANGEINVISIBLERESPONSE']._serialized_end=1520
+  _globals['_JOINBROADCASTREQUEST']._serialized_start=1523
+  _globals['_JOINBROADCASTREQUEST']._serialized_end=1727
+  _globals['_JOINBROADCASTRESPONSE']._serialized_start=1729
+  _globals['_JOINBROADCASTRESPONSE']._serialized_end=1816
+  _globals['_LEAVEBROADCASTREQUEST']._serialized_start=1818
+  _globals['_LEAVEBROADCASTREQUEST']._serialized_end=1871
+  _globals['_LEAVEBROADCASTRESPONSE']._serialized_start=1873
+  _globals['_LEAVEBROADCASTRESPONSE']._serialized_end=1897
+  _globals['_CONSUMERSERVICE']._serialized_start=2136
+  _globals['_CONSUMERSERVICE']._serialized_end=2627
 # @@protoc_insertion_point(module_scope)

@@ -123,20 +123,22 @@ class AckResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[ReceiptOutcome, str]]] = ...) -> None: ...
 
 class NackRequest(_message.Message):
-    __slots__ = ("group", "receipts", "ranges", "delay_ms", "dead_letter", "reason")
+    __slots__ = ("group", "receipts", "ranges", "delay_ms", "dead_letter", "reason", "not_begun")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     DELAY_MS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    NOT_BEGUN_FIELD_NUMBER: _ClassVar[int]
     group: str
     receipts: _containers.RepeatedScalarFieldContainer[str]
     ranges: _containers.RepeatedCompositeFieldContainer[ReceiptRange]
     delay_ms: int
     dead_letter: bool
     reason: str
-    def __init__(self, group: _Optional[str] = ..., receipts: _Optional[_Iterable[str]] = ..., ranges: _Optional[_Iterable[_Union[ReceiptRange, _Mapping]]] = ..., delay_ms: _Optional[int] = ..., dead_letter: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    not_begun: bool
+    def __init__(self, group: _Optional[str] = ..., receipts: _Optional[_Iterable[str]] = ..., ranges: _Optional[_Iterable[_Union[ReceiptRange, _Mapping]]] = ..., delay_ms: _Optional[int] = ..., dead_letter: bool = ..., reason: _Optional[str] = ..., not_begun: bool = ...) -> None: ...
 
 class NackResponse(_message.Message):
     __slots__ = ("outcomes",)

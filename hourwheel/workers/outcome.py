@@ -44,7 +44,7 @@ async def give_back(consumer: AsyncConsumer, message: ReceivedMessage, result: R
             reason = raw.decode(errors="ignore")
             await consumer.nack([message], dead_letter=True, reason=reason)
         else:
-            await consumer.nack([message], result.delay_ms)
+            await consumer.nack([message], result.delay_ms, not_begun=not result.was_begun)
     except errors.StaleReceipt:
         return  # its lease is over, and so it comes again in any case
     except errors.HourwheelError as error:

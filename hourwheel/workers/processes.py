@@ -24,7 +24,7 @@ from hourwheel.workers import frames
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.execution import GRACE_S
 from hourwheel.workers.handler import Handler, MessageContext
-from hourwheel.workers.results import GIVEN_BACK, Result, failed
+from hourwheel.workers.results import GIVEN_BACK, NOT_BEGUN, Result, failed
 
 OVERTIME_S: Final = GRACE_S + 3.0
 """Beyond a time limit, which the child itself watches, until the child is taken for hung."""
@@ -273,6 +273,8 @@ class Processes:
     def end_handlers(self) -> None:
         """End all handlers now, with their children. Their messages are `GIVEN_BACK`.
 
+        Those that no child has begun are `NOT_BEGUN`.
+
         So the worker that gets one of them next does not handle it while another handler still
         does.
         """
@@ -288,21 +290,24 @@ class Processes:
 
     async def run(self, handler: Handler, context: MessageContext) -> Result:
         """See `Runner.run`."""
+        given_back = NOT_BEGUN
         for _ in range(UNBEGUN_TRIES):
             child = await self._pick(handler)
             if child is None:
-                return GIVEN_BACK
+                return NOT_BEGUN
             try:
                 return await self._run_in(child, handler, context)
             except ChildGone as gone:
+                if gone.had_begun:
+                    given_back = GIVEN_BACK
                 if self._has_ended:
-                    return GIVEN_BACK
+                    return given_back
                 if gone.was_alone:
                     return failed(f"{handler.name}: {gone.reason}")
                 if gone.had_begun:
                     break
         async with self._quarantine:
-            return GIVEN_BACK if self._has_ended else await self._run_alone(handler, context)
+            return given_back if self._has_ended else await self._run_alone(handler, context)
 
     async def _run_alone(self, handler: Handler, context: MessageContext) -> Result:
         """In a child that has nothing else to do: what becomes of it is this message's doing."""

@@ -58,11 +58,15 @@ class Result:
     """When it is to come again; None: after the group's retry delay."""
     error: str = ""
     """Why, in a line or with a traceback."""
+    was_begun: bool = True
+    """False: no line of the program has run for it, so it was no attempt."""
 
 
 DONE = Result(ResultKind.DONE)
 GIVEN_BACK = Result(ResultKind.RETRY, 0, "the worker ends")
-"""Not handled: the worker ends. It comes again at once."""
+"""Begun and not handled: the worker ends. It comes again at once."""
+NOT_BEGUN = Result(ResultKind.RETRY, 0, "the worker ends", was_begun=False)
+"""The same of one that no handler was called for, nor middleware."""
 
 
 def failed(error: str) -> Result:

@@ -18,7 +18,7 @@ from hourwheel.workers.handler import Handler, MessageContext, about
 from hourwheel.workers.lease_keeper import LeaseKeeper
 from hourwheel.workers.metrics import Durations
 from hourwheel.workers.outcome import give_back, tell
-from hourwheel.workers.results import GIVEN_BACK, Result, ResultKind, failed
+from hourwheel.workers.results import GIVEN_BACK, NOT_BEGUN, Result, ResultKind, failed
 
 POLL_WAIT_MS: Final = 20_000.0
 FIRST_WAIT_MS: Final = 100.0
@@ -165,7 +165,7 @@ class Service:
         if step is None or step.cancelled() or step.exception() is not None:
             return
         for message in step.result():
-            await give_back(self._consumer, message, GIVEN_BACK)
+            await give_back(self._consumer, message, NOT_BEGUN)
 
     async def _end_step(self) -> None:
         if self._step is not None and not self._step.done():
@@ -212,15 +212,17 @@ class Service:
             _log.error("a result could not be told to the broker: %r", error)
 
     async def _work(self, message: ReceivedMessage) -> None:
+        given_back = NOT_BEGUN
         try:
             async with self._slots.gate:
+                given_back = GIVEN_BACK
                 begun_ms = self._clock.monotonic_ms()
                 result = await self._run(message)
             self.durations.add(self._clock.monotonic_ms() - begun_ms)
             self.counts[result.kind] += 1
             await tell(self._consumer, message, result, self.handler.name)
         except asyncio.CancelledError:
-            await give_back(self._consumer, message, GIVEN_BACK)
+            await give_back(self._consumer, message, given_back)
             raise
         finally:
             self._leases.remove(message.batch)

@@ -185,7 +185,11 @@ class Consumer:
         """Give messages back."""
         delay_ms = request.delay_ms if request.HasField("delay_ms") else None
         _check_range("delay_ms", delay_ms or 0, 0, limits.NACK_DELAY_MS_MAX)
-        outcomes = await self._resolve(request, Ending(False, delay_ms, _rejection(request)))
+        rejection = _rejection(request)
+        if request.not_begun and (delay_ms != 0 or rejection is not None):
+            raise errors.InvalidArgument("not_begun goes with delay_ms 0 alone", field="not_begun")
+        ending = Ending(False, delay_ms, is_unbegun=request.not_begun, rejection=rejection)
+        outcomes = await self._resolve(request, ending)
         return NackResponse(outcomes=outcomes)
 
     async def _resolve(

@@ -67,6 +67,8 @@ class AckService:
         ending: Ending,
     ) -> list[ReceiptOutcome]:
         """What became of each selection."""
+        if ending.is_unbegun:
+            return await self._open_again(group, selections)
         in_place, is_ack = _InPlace(self._receiver, group.group_id), ending.is_ack
         keeps_place = group.is_ordered and not is_ack
         outcomes, proposed = await self._find_rows(group, selections, ending, in_place)
@@ -155,7 +157,8 @@ class AckService:
         if not positions.lease_id:  # it is over, or the receipt is a former master's
             acks = self._mastership.shard.views.acks
             for first, end in positions.ranges:
-                leases.recount_inherited(positions.group_queue, first, end, acks)
+                for lease_id in leases.inherited_in(positions.group_queue, first, end):
+                    leases.recount(lease_id, acks.get(*positions.group_queue))
         elif is_done and positions.is_whole:
             leases.end(positions.lease_id)
         elif group.in_flight_max:
@@ -192,6 +195,42 @@ class AckService:
         """A record is applied, or was refused."""
         in_place.settle(rows, is_lost=done.cancelled() or done.exception() is not None)
         self._rearm()
+
+    async def _open_again(
+        self, group: Group, selections: Sequence[Selection]
+    ) -> list[ReceiptOutcome]:
+        """Have these delivered as if they had never been. No record is needed: leases end.
+
+        What no lease holds any more comes again by itself, or is somebody else's by now.
+        """
+        outcomes, now_ms = list[ReceiptOutcome](), self._now_ms()
+        for ordinal, one in enumerate(selections):
+            if ordinal and not ordinal % SELECTIONS_AT_ONCE:
+                await asyncio.sleep(0)
+            positions = self._find_positions(group, one)
+            outcome = positions.outcome
+            if outcome == ReceiptOutcome.OK and self._open(positions, now_ms) < one.count:
+                outcome = ReceiptOutcome.STALE
+            outcomes.append(outcome)
+        self._rearm()
+        return outcomes
+
+    def _open(self, positions: SelectedPositions, now_ms: int) -> int:
+        """Have leases end unseen, where they hold messages of a selection; of how many they do."""
+        leases, group_queue, count = self._receiver.leases, positions.group_queue, 0
+        window = self._mastership.shard.views.acks.get(*group_queue)
+        for first, end in positions.ranges:
+            own = [positions.lease_id] if positions.lease_id else None
+            for lease_id in own or leases.inherited_in(group_queue, first, end):
+                lease = leases.get(lease_id)
+                for part in [] if lease is None else lease.parts_in(first, end):
+                    if lease is None or part.is_ending or part.is_unseen:
+                        continue
+                    low, high = max(part.first, first), min(part.end, end)
+                    for run in list(window.unresolved(low, high)):
+                        leases.change(lease, *run, now_ms, is_unseen=True)
+                        count += lease.count_messages(*run)
+        return count
 
     def change_invisible(
         self, group: Group, selections: Sequence[Selection], invisible_ms: int

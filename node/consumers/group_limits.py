@@ -217,6 +217,14 @@ class GroupLimits:
             return 0
         return self._next_alarm_ms()
 
+    def next_allowance_ms(self, now_ms: int) -> int | None:
+        """When a group may get something that may get nothing now, by its rate; None: none such.
+
+        For who polls without waiting, and so is in no line.
+        """
+        held_back = [rate for rate in self._rates.values() if not rate.count(now_ms)]
+        return min((rate.ready_ms() for rate in held_back), default=None)
+
     def clear(self) -> None:
         """Nobody waits any more."""
         for group_id in list(self._lines):

@@ -522,6 +522,10 @@ class Polls:
         )
         return min((at for at in times if at is not None), default=None)
 
+    def next_allowance_ms(self, now_ms: int) -> int | None:
+        """See `GroupLimits`."""
+        return self._limits.next_allowance_ms(now_ms)
+
     def waited_queues(self) -> list[TopicQueue]:
         """Queues with waiters."""
         return self._waiters.waited_queues()

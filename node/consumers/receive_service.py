@@ -300,6 +300,10 @@ class ReceiveService:
         )
         return min((at for at in times if at is not None), default=None)
 
+    def next_allowance_ms(self, now_ms: int) -> int | None:
+        """When a group that its rate holds back may get something again, who waits or not."""
+        return self._polls.next_allowance_ms(now_ms)
+
     def close(self, error: HourwheelError | None = None) -> None:
         """Answer every long poll, with nothing or an error; lease nothing any more."""
         self._is_closing = self.housekeeping.is_closing = True

@@ -19,6 +19,8 @@ class Ending:
     """Done. Else they are given back, or rejected."""
     retry_delay_ms: int | None = None
     """Of what is given back; None: the group's own delay."""
+    is_unbegun: bool = False
+    """Given back by who has not begun with it: at once, and without an attempt."""
     rejection: str | None = None
     """Not None: no attempt is of any use, for this reason, which may be empty."""
 

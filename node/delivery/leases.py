@@ -411,13 +411,10 @@ class Leases:
         if lease is not None:
             self._let_go(lease, lease.left_count - lease.count_unresolved(window), 0)
 
-    def recount_inherited(
-        self, group_queue: GroupQueue, first: int, end: int, acks: AckStates
-    ) -> None:
-        """The same of leases of a former master, by what a receipt of it means of neighbours."""
+    def inherited_in(self, group_queue: GroupQueue, first: int, end: int) -> list[int]:
+        """Leases of a former master, of neighbours, that have held something of [first, end)."""
         progress = self._progress.get(group_queue)
-        for lease_id in () if progress is None else progress.inherited_in(first, end):
-            self.recount(lease_id, acks.get(*group_queue))
+        return [] if progress is None else progress.inherited_in(first, end)
 
     def recount_all(self, acks: AckStates) -> None:
         """The same of each lease: a former master's hold what is resolved, too."""

@@ -48,7 +48,8 @@ class Part(NamedTuple):
     is_ending: bool = False
     """What ends it is on its way into the log: until it is there, nothing else may end it."""
     is_unseen: bool = False
-    """No client has seen its messages: when it ends, they are delivered as if it had never been."""
+    """No client has seen its messages, or begun with them: when it ends, they are delivered as if
+    it had never been."""
 
 
 class PollMark(NamedTuple):

@@ -94,11 +94,14 @@ class HandMovedNode:
         return None if service is None else service.next_wakeup_ms()
 
     async def find_next_ms(self, until_ms: int) -> int | None:
-        """When something happens by itself, until `until_ms` at the latest; None: nothing does."""
-        wakeup_ms = self._wakeup_ms()
-        if wakeup_ms is None or wakeup_ms > until_ms or self.now_ms >= until_ms:
-            return None
-        return max(wakeup_ms, self.now_ms + 1)
+        """When something happens by itself, until `until_ms` at the latest; None: nothing does.
+
+        A group's rate lets something through for polls that do not wait, too.
+        """
+        service, now_ms = self._engine.service, self.now_ms
+        allowed_ms = None if service is None else service.receive_service.next_allowance_ms(now_ms)
+        found = [at for at in (self._wakeup_ms(), allowed_ms) if at is not None and at <= until_ms]
+        return None if not found or now_ms >= until_ms else max(min(found), now_ms + 1)
 
     async def move_to(self, at_ms: int) -> None:
         """The clock shows `at_ms` from now on; what is due by then is released on return.

@@ -318,6 +318,15 @@ async def test_nack_gives_back_when_the_delay_is_possible(delay_ms: int | None) 
     assert ending == Ending(retry_delay_ms=delay_ms)
 
 
+async def test_nack_says_that_nobody_has_begun() -> None:
+    async with ApiWorld() as world:
+        answer = await received(world, 1)
+        asked = NackRequest(group="billing", receipts=[answer.receipt], delay_ms=0, not_begun=True)
+        assert list((await world.consumer.Nack(asked)).outcomes) == [RECEIPT_OUTCOME_OK]
+        ((_, _, ending),) = world.engine.asked("resolve")
+    assert ending == Ending(retry_delay_ms=0, is_unbegun=True)
+
+
 @pytest.mark.parametrize("reason", ["", "no such order", "ä" * 512])
 async def test_nack_rejects_when_it_is_told_to(reason: str) -> None:
     async with ApiWorld() as world:
@@ -337,6 +346,9 @@ async def test_nack_rejects_when_it_is_told_to(reason: str) -> None:
         ({"dead_letter": True, "reason": "ä" * 512 + "x"}, "reason"),
         ({"dead_letter": True, "delay_ms": 0}, "delay_ms"),
         ({"reason": "for nothing"}, "reason"),
+        ({"not_begun": True}, "not_begun"),
+        ({"not_begun": True, "delay_ms": 1}, "not_begun"),
+        ({"not_begun": True, "dead_letter": True}, "not_begun"),
     ],
 )
 async def test_nack_is_refused_when_a_rejection_makes_no_sense(

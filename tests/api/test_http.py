@@ -120,6 +120,18 @@ async def test_nack_brings_it_again_and_a_filter_leaves_out(world: HttpWorld) ->
         assert (await world.post("/v1/groups/g/nack", receipts)).status == 200
 
 
+async def test_nack_of_what_nobody_has_begun_is_no_attempt(world: HttpWorld) -> None:
+    await world.post("/v1/topics/t/messages", {"text": "a"})
+    for _ in range(3):
+        received = await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 20_000})
+        (one,) = received.json["messages"]
+        assert one["attempt"] == 1
+        given = {"receipts": [one["receipt"]], "not_begun": True}
+        refused = await world.post("/v1/groups/g/nack", {**given, "delay": "1s"})
+        assert (refused.status, refused.reason) == (400, "INVALID_ARGUMENT")
+        assert (await world.post("/v1/groups/g/nack", given)).status == 200
+
+
 async def test_nack_makes_a_dead_letter_with_a_reason(world: HttpWorld) -> None:
     await world.post("/v1/topics/t/messages", {"text": "a"})
     received = await world.post("/v1/groups/g/receive", {"topic": "t", "wait_ms": 20_000})

@@ -172,6 +172,7 @@ def run_one(name: str, size: Size, folder: Path, **options: int) -> Outcome:
     try:
         with tempfile.TemporaryDirectory(dir=folder) as inner:
             outcome.report = asyncio.run(run(size, Path(inner), **options))
+        outcome.error = "\n".join(outcome.report.failures)
     except Exception:  # noqa: BLE001 - one failed benchmark does not keep the others from running
         outcome.error = traceback.format_exc()
     outcome.seconds = time.perf_counter() - begun

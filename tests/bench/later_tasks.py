@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from node.process.subprocess_node import ChildNode
-from tests.bench.results import Report
+from tests.bench.progress import say, stop
+from tests.bench.results import Report, at_most
 from tests.bench.sizes import Size
 from tests.bench.task_queues import resident_bytes, until_size
 
@@ -49,6 +50,11 @@ _PART: Final = 20_000
 _LATER_S: Final = 86_400.0
 _SPREAD_S: Final = 86_400.0
 _STEADY_BYTES: Final = 1 << 20
+_STEADY_LOOKS_MAX: Final = 60
+_SEND_S: Final = 600.0
+"""A part that takes longer hangs."""
+_GROWTH_MIB_MAX: Final = 16.0
+"""Of a worker, however many tasks wait: with Redis they would be in its memory."""
 
 
 async def run(size: Size, folder: Path, count: int = 0) -> Report:
@@ -77,8 +83,7 @@ async def run(size: Size, folder: Path, count: int = 0) -> Report:
         try:
             await _measure(report, folder, environ, (worker.pid, node.pid), (count, soon))
         finally:
-            worker.terminate()
-            await worker.wait()
+            await stop(worker)
     return report
 
 
@@ -95,15 +100,19 @@ async def _measure(
     await until_size(done, _LINE_BYTES)
     before = await _steady(pids)
     used_before = _disk_bytes(folder / "node")
+    begun = time.perf_counter()
     rates = await _send_in_parts(folder, environ, count, now_s + _LATER_S)
+    report.add("sent in", time.perf_counter() - begun, "s")
     report.add("sent", sum(rates) / len(rates) * _SENDERS, "tasks/s")
     after = await _steady(pids)
     for name, old, new in zip(("worker", "broker"), before, after, strict=True):
         report.add(f"{name}: before", old / 2**20, "MiB")
-        report.add(f"{name}: after", new / 2**20, "MiB")
+        target = at_most(_GROWTH_MIB_MAX) if name == "worker" else None
+        report.add(f"{name}: grown by", (new - old) / 2**20, "MiB", target)
         report.add(f"{name}: for each task", (new - old) / count, "bytes")
     used = _disk_bytes(folder / "node") - used_before
     report.add("disk: for each task", used / count, "bytes", note="what is written in advance, too")
+    say(f"{soon:,} tasks of one instant, beside those that wait")
     await _send(folder, environ, soon, due_s := time.time() + 5.0 + soon / 100, 0.0)
     await until_size(done, _LINE_BYTES * (1 + soon))
     late_ms = sorted(float(line) for line in done.read_text().split()[1:])
@@ -120,11 +129,15 @@ async def _send_in_parts(
     parts = [min(_PART, count - at) for at in range(0, count, _PART)]
     if len(parts) < _SENDERS:
         parts = [count // _SENDERS] * _SENDERS
-    places = asyncio.Semaphore(_SENDERS)
+    places, sent = asyncio.Semaphore(_SENDERS), 0
 
     async def send(part: int) -> float:
+        nonlocal sent
         async with places:
-            return await _send(folder, environ, part, first_s, _SPREAD_S)
+            rate = await _send(folder, environ, part, first_s, _SPREAD_S)
+        sent += part
+        say(f"{sent:,} of {count:,} sent")
+        return rate
 
     return await asyncio.gather(*(send(part) for part in parts))
 
@@ -140,10 +153,10 @@ async def _send(
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        said, _ = await process.communicate()
+        async with asyncio.timeout(_SEND_S):
+            said, _ = await process.communicate()
     finally:
-        if process.returncode is None:
-            process.terminate()
+        await stop(process)
     if process.returncode:
         raise RuntimeError("sending has failed")
     return float(said)
@@ -160,13 +173,14 @@ async def _start(folder: Path, environ: dict[str, str], *command: str) -> Proces
 
 
 async def _steady(pids: tuple[int, int]) -> list[int]:
-    """Bytes of each process with its children, when they do not grow any more."""
+    """Bytes of each process with its children, when they do not grow any more, or after a while."""
     found = [resident_bytes(pid) for pid in pids]
-    while True:
+    for _ in range(_STEADY_LOOKS_MAX):
         await asyncio.sleep(2.0)
         before, found = found, [resident_bytes(pid) for pid in pids]
         if max(abs(new - old) for old, new in zip(before, found, strict=True)) < _STEADY_BYTES:
-            return found
+            break
+    return found
 
 
 def _disk_bytes(folder: Path) -> int:

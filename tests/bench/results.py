@@ -70,6 +70,8 @@ class Report:
     conditions: list[str]
     """How it was measured."""
     rows: list[Row] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Parts that came to nothing while others did not."""
 
     def add(
         self, name: str, value: float, unit: str, target: Target | None = None, note: str = ""

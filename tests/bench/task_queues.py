@@ -11,18 +11,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from hourwheel import errors
 from hourwheel.workers.app import App
 from node.process.subprocess_node import ChildNode
 from node.tools.local_cluster.nodes import find_free_ports
 from tests.bench import workers
-from tests.bench.results import Report
+from tests.bench.progress import say, stop
+from tests.bench.results import Report, number
 from tests.bench.sizes import Size
 from tests.support.eventually import before_the_next_look
 
@@ -136,11 +138,25 @@ async def run(size: Size, folder: Path) -> Report:
                 if broker is None:
                     report.conditions.append("Redis is left out: no server, or no client for it")
                     break
-                await _measure(report, broker, library, place, size)
+                name = f"{library} + {broker.name}"
+                await _told(report, name, _measure(report, broker, library, place, size))
     place = folder / "handlers"
     place.mkdir()
-    await _measure_handlers(report, place, count)
+    await _told(report, "handlers", _measure_handlers(report, place, count))
     return report
+
+
+async def _told(report: Report, name: str, part: Coroutine[Any, Any, None]) -> None:
+    """One part: what it found is told at once, and where it fails or hangs the others go on."""
+    say(f"{name} begins")
+    seen = len(report.rows)
+    try:
+        await part
+    except (TimeoutError, RuntimeError, OSError, errors.HourwheelError) as error:
+        report.failures.append(f"{name} has come to nothing: {error!r}")
+        say(report.failures[-1])
+    for row in report.rows[seen:]:
+        say(f"{row.name}: {number(row.value)} {row.unit}")
 
 
 async def _measure_handlers(report: Report, folder: Path, count: int) -> None:
@@ -151,7 +167,9 @@ async def _measure_handlers(report: Report, folder: Path, count: int) -> None:
             sent = await asyncio.to_thread(_send_to_handlers, node.address, count)
             report.add("handlers + Hourwheel: sent", sent, "tasks/s")
             for kind in _KINDS:
-                found = await workers.measure(node.address, kind, count)
+                say(f"handlers, {kind.name}")
+                async with asyncio.timeout(_WAIT_S):
+                    found = await workers.measure(node.address, kind, count)
                 name = f"handlers, {kind.name}: handled"
                 report.add(name, count / found.seconds, "tasks/s", note="from the first poll on")
     finally:
@@ -198,6 +216,7 @@ async def _measure(report: Report, broker: _Broker, library: str, folder: Path, 
         await until_size(done, count)
         handled = max(1, count - first) / max(1e-9, time.perf_counter() - first_s)
         report.add(f"{name}: handled", handled, "tasks/s", note="from the first one on")
+        say(f"{name}: {later:,} for later")
         before = await _memory(broker, worker.pid)
         await _send(folder, environ, later, 3_600)
         after = await _settled_memory(broker, worker.pid, size.pick(0.0, 2.0, 5.0))
@@ -205,8 +224,7 @@ async def _measure(report: Report, broker: _Broker, library: str, folder: Path, 
             per_task = (after[what] - old_bytes) / later
             report.add(f"{name}: {what}, for each later task", per_task, "bytes")
     finally:
-        worker.terminate()
-        await worker.wait()
+        await stop(worker)
 
 
 async def _memory(broker: _Broker, worker_pid: int) -> dict[str, int]:
@@ -236,7 +254,11 @@ async def _send(folder: Path, environ: dict[str, str], count: int, delay_s: int)
         env=environ,
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            said, _ = await process.communicate()
+    finally:
+        await stop(process)
     if process.returncode:
         raise RuntimeError("sending has failed")
     return float(said)
@@ -292,8 +314,7 @@ async def _redis(folder: Path) -> AsyncIterator[_Broker | None]:
         used = partial(_used_bytes_of_redis, port)
         yield _Broker("Redis", f"redis://127.0.0.1:{port}", server.pid, used)
     finally:
-        server.terminate()
-        await server.wait()
+        await stop(server)
 
 
 async def _used_bytes_of_redis(port: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -108,7 +108,8 @@ PROGRAM = """
         note(context, "done")
 """
 
-
+IS_SOAK: Final = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+SEEDS: Final = range(17, 21 if IS_SOAK else 18)
 TOPICS = ("short", "threads", "tasks", "forks", "splits", "splits_in_tasks", "ends", "alone")
 SLOW_PROGRAM = """
     import os
@@ -361,11 +362,13 @@ def count_repeats(found: list[list[str]], killed: set[str], lease_ms: int) -> in
     return repeats
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_workers_are_killed_under_load_and_what_they_had_comes_again_after_its_lease(
-    tmp_path: Path,
+    tmp_path: Path, seed: int
 ) -> None:
-    lease_ms, hows = 1_500, ["hang" if at % 40 == 20 else "work" for at in range(120)]
-    random = Random(17)
+    count, kills = (1_200, 15) if IS_SOAK else (120, 2)
+    lease_ms, hows = 1_500, ["hang" if at % 40 == 20 else "work" for at in range(count)]
+    random = Random(seed)
     async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as node:
         await prepare(node.address, invisible_ms=lease_ms)
         async with AsyncProducer(node.address) as producer:
@@ -385,7 +388,7 @@ async def test_workers_are_killed_under_load_and_what_they_had_comes_again_after
         async with AsyncExitStack() as ending:
             workers = Workers(tmp_path, node.address, ending)
             await workers.start()
-            for _ in range(2):
+            for _ in range(kills):
                 seen = len(runs(tmp_path))
                 await until(lambda seen=seen: len(runs(tmp_path)) > seen + 20)  # type: ignore[misc]
                 await workers.replace(random.randrange(3))
@@ -429,7 +432,7 @@ async def test_a_broker_that_is_gone_for_a_while_loses_nothing(tmp_path: Path) -
 
 async def test_children_are_killed_under_load_and_each_message_is_handled(tmp_path: Path) -> None:
     """Only messages that had been begun come again, or are run again."""
-    count, kills = 400, 5
+    count, kills = (2_000, 25) if IS_SOAK else (400, 5)
     async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as node:
         await prepare(node.address)
         async with AsyncProducer(node.address) as producer:

@@ -21,6 +21,7 @@ from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import TopicQueue
 from node.contracts.broker import Delivery, GroupSettings, Selection
+from node.contracts.ending import Ending
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.eventually import until
 
@@ -38,6 +39,7 @@ def any_step(drafts: Any, waits_ms: Sequence[int], *more: Any) -> Any:
         st.tuples(st.just("receive"), st.sampled_from((1, 3, 32))),
         st.tuples(st.just("ack"), st.integers(0, 40)),
         st.tuples(st.just("nack"), st.integers(0, 40)),
+        st.tuples(st.just("not begun"), st.integers(0, 40)),
         st.tuples(st.just("wait"), st.sampled_from(waits_ms)),
         st.tuples(st.just("restart"), st.none()),
         st.tuples(st.just("new master"), st.none()),
@@ -72,6 +74,7 @@ class GroupWalk:
             "receive": self.receive,
             "ack": self.ack,
             "nack": self.nack,
+            "not begun": self.give_unbegun,
             "wait": self.wait,
             "restart": lambda _: self.restart(),
             "new master": lambda _: self.new_master(),
@@ -99,7 +102,7 @@ class GroupWalk:
         """A lease is over since then: by the clock, or as the message was given back."""
 
     def on_lost(self, one: Leased) -> None:
-        """A lease is over, as its master is."""
+        """A lease is over as if it had never been: its master is gone, or nobody has begun."""
         self.on_over(one, self.world.now_ms)
 
     # -- steps ------------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ class GroupWalk:
         ended = [one for one in self.live if one.until_ms <= now_ms]
         self.live = [one for one in self.live if one.until_ms > now_ms]
         for one in ended:
-            self.on_over(one, one.until_ms)
+            self.on_over(one, now_ms)  # the node, too, has learned of it just now
 
     async def receive(self, count: int) -> Delivery | None:
         """What comes is wanted, and was not acknowledged."""
@@ -175,9 +178,18 @@ class GroupWalk:
             assert await self.world.nack(one.selection) == [ReceiptOutcome.OK]
             self.on_over(one, self.world.now_ms)
 
+    async def give_unbegun(self, index: int) -> None:
+        """Give something back that nobody has begun with."""
+        if (one := self.pick(index)) is not None:
+            ending = Ending(retry_delay_ms=0, is_unbegun=True)
+            giving = self.world.engine.resolve(GROUP, [one.selection], ending)
+            assert await within(giving) == [ReceiptOutcome.OK]
+            self.on_lost(one)
+
     async def wait(self, by_ms: int) -> None:
         """Time passes."""
         self.world.advance(by_ms)
+        self.forget()
         await let_others_run()
         await within(self.world.engine.group_commit.drain())
         await let_others_run()

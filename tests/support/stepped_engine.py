@@ -295,7 +295,13 @@ class SteppedEngine:
         await self.engine.receive_stream(params, Push(stream, send))
 
     async def resolve(
-        self, delivery: Delivery, group: str, *, is_ack: bool, retry_delay_ms: int | None = None
+        self,
+        delivery: Delivery,
+        group: str,
+        *,
+        is_ack: bool,
+        retry_delay_ms: int | None = None,
+        is_unbegun: bool = False,
     ) -> list[ReceiptOutcome]:
         """Acknowledge all of a delivery, or give it back."""
         count = len(delivery.units)
@@ -310,4 +316,5 @@ class SteppedEngine:
             count=count,
         )
         chosen = [Selection(receipt, delivery.first_ordinal, count)]
-        return await self.engine.resolve(group, chosen, Ending(is_ack, retry_delay_ms))
+        ending = Ending(is_ack, retry_delay_ms, is_unbegun)
+        return await self.engine.resolve(group, chosen, ending)

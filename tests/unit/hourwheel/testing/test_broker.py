@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hourwheel import (
     DeadLetterReason,
     Message,
     MessageContext,
+    Producer,
     Reject,
     Retry,
     Sql,
@@ -375,3 +377,46 @@ def test_an_app_is_connected_to_where_it_was_when_the_broker_has_ended(tmp_path:
         broker.run(app)
         assert (app.server, broker.clock.now.year) == (broker.server, 2031)
     assert app.server == "127.0.0.1:1"
+
+
+def test_a_group_with_a_rate_goes_on_as_the_clock_is_moved(
+    hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    app = App(group="shop")
+
+    @app.handler("orders")
+    def handle(number: int) -> None:
+        """Nothing."""
+
+    hourwheel_broker.admin.put_group("shop", per_second_max=2)
+    hourwheel_broker.run(app)
+    for number in range(4):
+        app.publish("orders", number)
+    app.publish("orders", 4, in_="1h")
+    hourwheel_clock.advance("1d")
+    assert outline(hourwheel_broker) == [
+        (500, "0", 1, "DONE"),
+        (1_000, "1", 1, "DONE"),
+        (1_500, "2", 1, "DONE"),
+        (2_000, "3", 1, "DONE"),
+        (HOUR_MS, "4", 1, "DONE"),
+    ]
+
+
+def test_what_a_program_gives_back_that_it_has_not_begun_with_is_no_attempt(
+    hourwheel_broker: Broker,
+) -> None:
+    """By its word, or because it has fetched it ahead and ends."""
+    consume = partial(Consumer, hourwheel_broker.server, group="shop", topic="orders")
+    with Producer(hourwheel_broker.server) as producer:
+        producer.publish_many("orders", [Message(b"%d" % number) for number in range(20)])
+    for _ in range(3):
+        with consume() as consumer:
+            (message,) = consumer.receive(1)
+            assert message.attempt == 1
+            consumer.nack(message, not_begun=True)
+    found = list[tuple[bytes, int]]()
+    with consume() as consumer:
+        while len(found) < 20:
+            found += [(one.body, one.attempt) for one in consumer.receive(32)]
+    assert sorted(found) == sorted((b"%d" % number, 1) for number in range(20))

@@ -5,12 +5,15 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from hourwheel.workers import frames
 from hourwheel.workers.app import App
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.handler import MessageContext
-from hourwheel.workers.processes import Child
-from hourwheel.workers.results import Result, ResultKind
+from hourwheel.workers.processes import Child, Processes
+from hourwheel.workers.results import GIVEN_BACK, NOT_BEGUN, Result, ResultKind
+from tests.support.eventually import until
 
 CONTEXT = MessageContext("id", "orders", "shop", b"{}", 1, 0, 0)
 app = App(group="shop")
@@ -59,3 +62,32 @@ async def test_message_gets_its_answer_when_it_has_the_number_of_one_just_answer
         assert (await second).kind is ResultKind.DONE
     assert child.running_count == 0
     await child.end()
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+async def test_what_a_child_has_not_begun_when_all_end_was_no_attempt(
+    monkeypatch: pytest.MonkeyPatch, *, has_begun: bool
+) -> None:
+    children: list[Child] = []
+
+    async def start(_: str) -> Child:
+        reader, process = asyncio.StreamReader(), Process()
+        marks, marks_fd = BegunMarks.make()
+        os.close(marks_fd)
+        writer: Any = SimpleNamespace(
+            write=lambda _: marks.set(0) if has_begun else None,
+            close=reader.feed_eof,
+            get_extra_info=lambda _: SimpleNamespace(shutdown=lambda _: reader.feed_eof()),
+        )
+        children.append(Child(process, reader, writer, os.dup(0), marks))  # type: ignore[arg-type]
+        return children[-1]
+
+    monkeypatch.setattr(Child, "start", start)
+    async with Processes("shop:app", app.handlers, 1) as processes:
+        running = [asyncio.create_task(processes.run(app.handlers[0], CONTEXT))]
+        await until(lambda: children[0].running_count == 1)
+        processes.end_handlers()
+        running.append(asyncio.create_task(processes.run(app.handlers[0], CONTEXT)))
+        async with asyncio.timeout(30):
+            results = await asyncio.gather(*running)
+    assert results == [GIVEN_BACK if has_begun else NOT_BEGUN, NOT_BEGUN]

@@ -17,16 +17,16 @@ class Consumer:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.answer: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self.given_back: list[Any] = []
+        self.given_back: list[tuple[Any, bool]] = []
 
     async def receive(self, *_: object) -> list[Any]:
         if self.answer.done():
             await asyncio.get_running_loop().create_future()
         return await self.answer
 
-    async def nack(self, messages: list[Any], delay_ms: int) -> None:
+    async def nack(self, messages: list[Any], delay_ms: int, *, not_begun: bool) -> None:
         assert delay_ms == 0
-        self.given_back += messages
+        self.given_back += [(one, not_begun) for one in messages]
 
     async def settle(self) -> None:
         """Nothing waits."""
@@ -36,8 +36,11 @@ class Consumer:
 
 
 class Runner:
+    has_begun = False
+
     async def run(self, handler: object, context: MessageContext) -> Result:
         """Of handlers that take for ever."""
+        self.has_begun = True
         return await asyncio.get_running_loop().create_future()
 
 
@@ -45,7 +48,10 @@ class Runner:
 async def test_what_a_poll_has_brought_is_given_back_whenever_the_worker_is_cancelled(
     monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
-    """Also in the turn of the loop in which the poll has ended, and nobody has looked yet."""
+    """Also in the turn of the loop in which the poll has ended, and nobody has looked yet.
+
+    It costs an attempt where its handler was called, and only there.
+    """
     app = App(group="shop")
 
     @app.handler("orders")
@@ -60,7 +66,8 @@ async def test_what_a_poll_has_brought_is_given_back_whenever_the_worker_is_canc
 
     monkeypatch.setattr(service, "AsyncConsumer", make)
     channel: Any = SimpleNamespace(is_connected=True)
-    parts = Parts(channel, Runner(), SystemClock())
+    runner = Runner()
+    parts = Parts(channel, runner, SystemClock())
     one = Service(parts, app.handlers[0], "orders", Slots(4))
     serving = asyncio.create_task(one.serve(asyncio.Event()))
     for _ in range(5):
@@ -80,4 +87,4 @@ async def test_what_a_poll_has_brought_is_given_back_whenever_the_worker_is_canc
         await asyncio.sleep(0)
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
-    assert made[0].given_back == [message]
+    assert made[0].given_back == [(message, not runner.has_begun)]

@@ -385,7 +385,7 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
 
 
 def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
-    """Attempts grow; only another reign, which forgets leases, may say the same number again."""
+    """Attempts grow; the same number comes again only from another mastership."""
     for before, after in pairwise(lives):
         least = before.attempt + (after.epoch == before.epoch)
         if after.attempt < least or after.epoch < before.epoch:
@@ -395,7 +395,7 @@ def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
 
 
 def _causes(lives: list[Delivery], done: list[Finish], bounds: Bounds) -> Iterator[Violation]:
-    """A message comes again after a lease has ended, was given back, or with another reign."""
+    """A message comes again after a lease has ended, was given back, or with another mastership."""
     for before, after in pairwise(lives):
         if after.epoch != before.epoch:
             continue

@@ -37,7 +37,7 @@ class Stage:
     rooms: dict[str, Tmpfs] = field(default_factory=dict)
     """Small disks: node id -> where its data is, in scenarios that need `room` or `rooms`."""
     failovers_ms: list[float] = field(default_factory=list)
-    """From a fault that ends a reign to the first message that the next master delivers."""
+    """From a fault that ends a mastership to the first message that the next master delivers."""
     handed_out_ms: list[float] = field(default_factory=list)
     """The same, but to when that master handed it out, by its clock: without what clients add,
     whose calls to the former master may still be under way."""

@@ -200,15 +200,7 @@ class Admin:
         self, _request: wire.GetStatusRequest, _context: Context
     ) -> wire.GetStatusResponse:
         """The cluster, as far as this node knows it."""
-        engine = self._engine
-        return status_answer(
-            self._identity,
-            engine.cluster_id,
-            engine.now_ms(),
-            engine.status(),
-            self._cluster.status(),
-            engine.stats,
-        )
+        return status_answer(self._identity, self._engine, self._cluster.status())
 
     async def transfer_master(
         self, request: wire.TransferMasterRequest, _context: Context
@@ -224,22 +216,8 @@ class Admin:
     ) -> members_pb2.ListMembersResponse:
         """Who votes and has copies."""
         found = self._cluster.members()
-        return members_pb2.ListMembersResponse(
-            generation=found.generation,
-            members=[
-                members_pb2.Member(
-                    node_id=one.node_id,
-                    control_address=one.control_address,
-                    is_alive=one.is_alive,
-                    has_replica=one.has_replica,
-                    is_in_sync=one.is_in_sync,
-                )
-                for one in found.members
-            ],
-            former_node_ids=found.former_node_ids,
-            is_changing=found.is_changing,
-            cluster_id=self._engine.cluster_id.hex(),
-        )
+        found.cluster_id = self._engine.cluster_id.hex()
+        return found
 
     async def change_members(
         self, request: members_pb2.ChangeMembersRequest, _context: Context

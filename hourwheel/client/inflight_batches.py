@@ -211,7 +211,15 @@ class PublishWindow(Generic[Token]):
         errors.invariant(self.has_room, "the publish window is full")
         count = sum(of_topic for _, of_topic in topics)
         self._queue.append(
-            Batch(topics, raw, count, token, self._producer_id, self._next_sequence, deadline_ms)
+            Batch(
+                topics=topics,
+                raw=raw,
+                count=count,
+                token=token,
+                producer_id=self._producer_id,
+                first_sequence=self._next_sequence,
+                deadline_ms=deadline_ms,
+            )
         )
         if self._make_producer_id is not None:
             self._next_sequence += count

@@ -152,14 +152,14 @@ def _request(
 
 def _event(event: lookup_pb2.MessageEvent) -> MessageEvent:
     return MessageEvent(
-        EventKind(event.kind),
-        event.at_ms,
-        event.group,
-        event.attempt,
-        event.due_ms,
-        event.topic,
-        event.producer_id,
-        event.priority,
+        kind=EventKind(event.kind),
+        at_ms=event.at_ms,
+        group=event.group,
+        attempt=event.attempt,
+        due_ms=event.due_ms,
+        topic=event.topic,
+        producer_id=event.producer_id,
+        priority=event.priority,
     )
 
 

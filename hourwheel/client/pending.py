@@ -201,13 +201,13 @@ def _wire(of: Range) -> filter_pb2.FilterExpression | None:
 def _message(message: admin_pb2.PendingMessage, *, with_body: bool) -> PendingMessage:
     raw = message.meta.SerializeToString() if message.HasField("meta") else b""
     return PendingMessage(
-        message_id.parse(message.message_id),
-        message.due_ms,
-        message.store_ms,
-        decode(raw) if raw else NO_META,
-        message.body_bytes,
-        message.body if with_body and not message.is_corrupt else None,
-        message.is_corrupt,
+        message_id=message_id.parse(message.message_id),
+        due_ms=message.due_ms,
+        store_ms=message.store_ms,
+        meta=decode(raw) if raw else NO_META,
+        body_bytes=message.body_bytes,
+        body=message.body if with_body and not message.is_corrupt else None,
+        is_corrupt=message.is_corrupt,
     )
 
 

@@ -41,7 +41,7 @@ from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.retry import Failure
 from hourwheel.transport.session_lane import SessionLane
 from hourwheel.transport.stream import StreamBroken
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import Epoch, SequenceNumber, ShardId
 from hourwheel.v1 import filter_pb2
 
 _LONERS_MAX: Final = 4_096
@@ -499,7 +499,7 @@ class PublishPump:
         self._room.give_back(draft.batch_bytes)
         if ticket.future.done():
             return  # who asked has gone
-        shard, epoch, start_ms = published.shard, Epoch(published.epoch), 0
+        shard, epoch, start_ms = ShardId(published.shard), Epoch(published.epoch), 0
         if draft.is_relative:
             start_ms = published.store_ms
         if ticket.wanted is not Wanted.IDS:

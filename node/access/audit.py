@@ -169,13 +169,13 @@ class AuditLog:
         unlogged, self._unlogged = self._unlogged, 0
         self._sink(
             AuditEvent(
-                int(self._clock.wall_ms()),
-                principal.name[:NAME_CHARS_MAX],
-                principal.method.value,
-                method,
-                [{"kind": kind, "name": name[:NAME_CHARS_MAX]} for kind, name in named],
-                outcome,
-                peer,
-                unlogged,
+                time_ms=int(self._clock.wall_ms()),
+                principal=principal.name[:NAME_CHARS_MAX],
+                principal_method=principal.method.value,
+                method=method,
+                resources=[{"kind": kind, "name": name[:NAME_CHARS_MAX]} for kind, name in named],
+                outcome=outcome,
+                peer=peer,
+                unlogged=unlogged,
             )
         )

@@ -13,7 +13,7 @@ from hourwheel.filter_language.wire import (
 )
 from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
-from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId
+from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId, ShardId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2, members_pb2, pending_pb2
 from node.access.control import AccessControl
@@ -207,7 +207,7 @@ class Admin:
     ) -> wire.TransferMasterResponse:
         """Make another node the master."""
         master, epoch = await self._cluster.transfer_master(
-            request.shard, NodeId(request.to_node_id)
+            ShardId(request.shard), NodeId(request.to_node_id)
         )
         return wire.TransferMasterResponse(master=master, epoch=epoch)
 

@@ -160,13 +160,13 @@ class ClusterMember:
         identity = engine.place.identity
         engine.damage.files.peers = Peers(self.links, identity, self._others)
         self.server = ReplicationServer(
-            self.replica,
-            engine,
-            self._control,
-            self.time,
-            self.perform,
-            self.failure,
-            self._snapshots,
+            replica=self.replica,
+            engine=engine,
+            control=self._control,
+            time=self.time,
+            perform=self.perform,
+            failure=self.failure,
+            snapshots=self._snapshots,
         )
         self._tick()
 
@@ -342,9 +342,13 @@ class ClusterMember:
             self._requests_step_down, self._transfer_to = False, ""
         self.replica.on_assignment(
             Assignment(
-                *(shard.epoch, master, isr, shard.version, shard.replicas),
-                targets_of(state, shard),
-                min_in_sync_of(state, self.replica.config.min_in_sync),
+                epoch=shard.epoch,
+                master=master,
+                isr=isr,
+                version=shard.version,
+                replicas=shard.replicas,
+                targets=targets_of(state, shard),
+                min_in_sync=min_in_sync_of(state, self.replica.config.min_in_sync),
             ),
             self._monotonic_ms(),
         )

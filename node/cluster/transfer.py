@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from hourwheel import errors
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import Epoch, NodeId, ShardId
 from hourwheel.v1.admin_pb2 import GetStatusResponse
 from hourwheel.v1.members_pb2 import ListMembersResponse
 from node.cluster.members import MemberAdministration
@@ -63,7 +63,7 @@ class ServedCluster:
         """See ClusterPort."""
         return self._view.status()
 
-    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, Epoch]:
+    async def transfer_master(self, shard: ShardId, to: NodeId) -> tuple[NodeId, Epoch]:
         """See ClusterPort."""
         check_shard(shard)
         self._member.check()

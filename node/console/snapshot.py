@@ -67,7 +67,7 @@ def snapshot(
         "control": None if known.control is None else asdict(known.control),
         "read_only_because": why,
         "nodes": nodes,
-        "shard": None if shard is None else _shard(shard),
+        "shard": None if shard is None else _show_shard(shard),
         "problems": _problems(nodes, shard, master),
     }
 
@@ -115,7 +115,7 @@ def _node(
     }
 
 
-def _shard(shard: ShardStatus) -> dict[str, object]:
+def _show_shard(shard: ShardStatus) -> dict[str, object]:
     values = asdict(shard)
     del values["followers"]
     return values

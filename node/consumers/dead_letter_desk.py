@@ -262,16 +262,16 @@ class DeadLetterDesk:
             meta = bytes(blob[:meta_len])
             of_reason = b"" if rejected else meta
             yield DeadLetterMessage(
-                message_id,
-                "" if topic is None else topic.name,
-                int(unit["due_ms"]),
-                attempts,
-                reason_of(self._shard.views, walk.group, unit, of_reason),
-                int(unit["body_len"]),
-                meta,
-                bytes(blob[meta_len:]) if with_bodies else b"",
-                is_bad,
-                rejected,
+                message_id=message_id,
+                topic="" if topic is None else topic.name,
+                last_due_ms=int(unit["due_ms"]),
+                attempts=attempts,
+                reason=reason_of(self._shard.views, walk.group, unit, of_reason),
+                body_bytes=int(unit["body_len"]),
+                meta=meta,
+                body=bytes(blob[meta_len:]) if with_bodies else b"",
+                is_corrupt=is_bad,
+                rejected_because=rejected,
             )
 
 

@@ -18,7 +18,7 @@ from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import Epoch, GroupId, SequenceNumber, TopicQueue
+from hourwheel.types import Epoch, GroupId, SequenceNumber, ShardId, TopicQueue
 from hourwheel.v1.status_pb2 import ShardStatus
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broadcast import BroadcastPort
@@ -70,7 +70,7 @@ class IncomingMessages(NamedTuple):
 class PublishedBatchResult:
     """What became of a record batch."""
 
-    shard: int
+    shard: ShardId
     epoch: Epoch
     base_sequence: SequenceNumber
     count: int
@@ -123,7 +123,7 @@ class Delivery:
     They stand side by side from `first_position` on; with a filter others may stand between them.
     """
 
-    shard: int
+    shard: ShardId
     epoch: Epoch
     """In which the lease is given."""
     group_id: GroupId

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from hourwheel import errors
-from hourwheel.types import NO_EPOCH, Epoch, NodeId
+from hourwheel.types import NO_EPOCH, Epoch, NodeId, ShardId
 from hourwheel.v1.admin_pb2 import GetStatusResponse
 from hourwheel.v1.members_pb2 import ListMembersResponse
 from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, NodeStatus, ShardStatus
@@ -28,7 +28,7 @@ class ClusterPort(Protocol):
         """
         ...
 
-    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, Epoch]:
+    async def transfer_master(self, shard: ShardId, to: NodeId) -> tuple[NodeId, Epoch]:
         """Make `to` the master, or the best node if it is empty: (master, epoch) from then on.
 
         Raises:
@@ -89,7 +89,7 @@ class StandaloneCluster:
         status.CopyFrom(self._status)
         return status
 
-    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, Epoch]:
+    async def transfer_master(self, shard: ShardId, to: NodeId) -> tuple[NodeId, Epoch]:
         """See ClusterPort: there is no other node."""
         check_shard(shard)
         if to == self._me:
@@ -108,7 +108,7 @@ class StandaloneCluster:
         raise errors.FailedPrecondition(_ALONE)
 
 
-def check_shard(shard: int) -> None:
+def check_shard(shard: ShardId) -> None:
     """Raises InvalidArgument where there is no such shard."""
     if shard != 0:
         raise errors.InvalidArgument(f"there is no shard {shard}", shard=shard)

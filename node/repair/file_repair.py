@@ -221,7 +221,15 @@ def _damaged_messages(
     rows = zip(*(one.tolist() for one in columns), strict=True)
     for sequence, row in enumerate(rows, batch.header.base_sequence):
         at, crc, due_ms, queue, meta_bytes, body_bytes = row
-        wanted = Wanted(due_ms, SequenceNumber(sequence), queue, None, crc, meta_bytes, body_bytes)
+        wanted = Wanted(
+            due_ms=due_ms,
+            sequence=SequenceNumber(sequence),
+            topic_queue=queue,
+            position=None,
+            crc=crc,
+            meta_bytes=meta_bytes,
+            body_bytes=body_bytes,
+        )
         if wanted.is_right(memoryview(raw)[at : at + wanted.size_bytes]):
             continue
         found = kept.get(Place(0, offset + at))

@@ -139,14 +139,14 @@ def _open(
     else:
         shard.committed_offset = log.end_offset
     return Opened(
-        shard,
-        maintenance,
-        config,
-        count,
-        rebuilt_because if count else "",
-        epochs,
-        watermark,
-        lost_end,
+        shard=shard,
+        maintenance=maintenance,
+        config=config,
+        replayed_batches=count,
+        rebuilt_because=rebuilt_because if count else "",
+        epochs=epochs,
+        watermark=watermark,
+        lost_end=lost_end,
     )
 
 

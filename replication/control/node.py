@@ -19,7 +19,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from replication.control.broker_link import BrokerLink
 from replication.control.config import ControlConfig
 from replication.control.raft_group import GenerationEnded, RaftGroup, check_member
@@ -325,7 +325,7 @@ class ControlNode:
         former = self.group
         is_blank = former.has_no_part
         await former.close()
-        identity, raw = Identity(bytes.fromhex(config.cluster_id), 0), encode_state(first)
+        identity, raw = Identity(bytes.fromhex(config.cluster_id), FIRST_SHARD), encode_state(first)
         while True:
             try:
                 begin_generation(

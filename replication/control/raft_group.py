@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from replication.control.config import ControlConfig
 from replication.control_state.membership import Membership
 from replication.control_state.state import ControlState, decode_state, encode_state
@@ -143,7 +143,7 @@ class RaftGroup:
             CorruptFile, ForeignDirectory, IncompatibleFormat: see RaftJournal.open.
         """
         cluster_id = bytes.fromhex(config.cluster_id)
-        identity = Identity(cluster_id, 0)
+        identity = Identity(cluster_id, FIRST_SHARD)
         origin = read_origin(config, disk, identity)
         self.generation, self.peers = origin.generation, origin.peers
         self.network = PeerNetwork(

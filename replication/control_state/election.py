@@ -160,7 +160,7 @@ def _find_report(view: ElectionView, node_id: NodeId) -> link.NodeReport | None:
     return heard.report if heard else None
 
 
-def _find_shard(report: link.NodeReport | None, shard: int) -> link.ShardReport | None:
+def _find_shard(report: link.NodeReport | None, shard: ShardId) -> link.ShardReport | None:
     shards = report.shards if report is not None else ()
     return next((each for each in shards if each.shard == shard), None)
 

@@ -28,7 +28,7 @@ from hourwheel.outcomes import (
     ReceiptOutcome,
     RescheduleOutcome,
 )
-from hourwheel.types import Epoch, GroupId, SequenceNumber, TopicId, topic_queue
+from hourwheel.types import FIRST_SHARD, Epoch, GroupId, SequenceNumber, TopicId, topic_queue
 from hourwheel.v1.status_pb2 import ShardStatus
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broadcast import Joining
@@ -164,7 +164,7 @@ class FakeEngine:
         self.arrival.set()
         count, now_ms = batch.header.count, self.clock_ms
         return PublishedBatchResult(
-            0, EPOCH, SequenceNumber(base), count, now_ms, False, self.expected_gene
+            FIRST_SHARD, EPOCH, SequenceNumber(base), count, now_ms, False, self.expected_gene
         )
 
     async def publish_joined(
@@ -183,7 +183,9 @@ class FakeEngine:
             self.stored.append(Stored(incoming.topic, due, body, meta))
         self.arrival.set()
         return [
-            PublishedOne(str(MessageId(0, EPOCH, SequenceNumber(base + ordinal), due)), due)
+            PublishedOne(
+                str(MessageId(FIRST_SHARD, EPOCH, SequenceNumber(base + ordinal), due)), due
+            )
             for ordinal, due in enumerate(incoming.due_ms)
         ]
 
@@ -300,7 +302,7 @@ class FakeEngine:
         if params.held_answer is not None:
             params.held_answer.take(sum(len(each.meta + each.body) for each in taken))
         return Delivery(
-            shard=0,
+            shard=FIRST_SHARD,
             epoch=EPOCH,
             group_id=GroupId(1),
             topic_queue=topic_queue(TopicId(1), 0),

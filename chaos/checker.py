@@ -24,13 +24,13 @@ from itertools import pairwise, starmap
 from math import inf
 from typing import Final, NamedTuple
 
-from chaos.actors.beginnings import begun_anew, last_life, life_of
-from chaos.actors.newsroom import heard_by_all, while_paused
-from chaos.actors.postponer import left_behind
-from chaos.actors.precedence import out_of_rank
-from chaos.actors.redriver import TOPICS_AGAIN, redriven
-from chaos.actors.shelf_life import out_of_date
-from chaos.actors.turns import beyond_limits, out_of_turn
+from chaos.actors.broadcasts import check_members, check_pauses
+from chaos.actors.expiry_checks import check_expiry
+from chaos.actors.order_checks import check_limits, check_order
+from chaos.actors.priority_checks import check_priorities
+from chaos.actors.redrives import TOPICS_AGAIN, check_redrives
+from chaos.actors.reschedules import check_moved
+from chaos.actors.reset_checks import check_resets, last_life, life_of
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
 from chaos.recurring.checks import recurring
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
@@ -79,15 +79,15 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_not_delivered(history, stored),
         *_each_message(history, stored, bounds),
         *_let_in(history, bounds),
-        *starmap(Violation, out_of_turn(history, stored, bounds.clock_ms)),
-        *starmap(Violation, out_of_rank(history, stored, bounds.clock_ms)),
-        *starmap(Violation, left_behind(history, stored.moved)),
-        *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
-        *starmap(Violation, out_of_date(history, stored, bounds.clock_ms, bounds.held_ms)),
-        *starmap(Violation, begun_anew(history, stored, bounds.clock_ms)),
-        *starmap(Violation, redriven(history, stored, bounds.clock_ms)),
-        *starmap(Violation, heard_by_all(history, stored, bounds.clock_ms)),
-        *starmap(Violation, while_paused(history, bounds.clock_ms)),
+        *starmap(Violation, check_order(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_priorities(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_moved(history, stored.moved)),
+        *starmap(Violation, check_limits(history, bounds.clock_ms)),
+        *starmap(Violation, check_expiry(history, stored, bounds.clock_ms, bounds.held_ms)),
+        *starmap(Violation, check_resets(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_redrives(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_members(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_pauses(history, bounds.clock_ms)),
         *starmap(Violation, recurring(history, stored, bounds.clock_ms, bounds.lead_ms)),
     ]
 
@@ -321,7 +321,7 @@ def _not_delivered(history: History, stored: Stored) -> Iterator[Violation]:
     """I1: what was released has come to every group, or has died or expired on its way there.
 
     Deliveries may have been lost on their way, all of them: such a one may block its key, too. Of a
-    group that was reset other rules tell: chaos/actors/beginnings.py.
+    group that was reset other rules tell: chaos/actors/reset_checks.py.
     """
     if history.is_cut_off:
         return

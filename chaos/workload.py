@@ -20,8 +20,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos.actors import pupils, rereader
-from chaos.actors.company import (
+from chaos.actors import ordered_keys, resets
+from chaos.actors.clients import (
     CONSUMERS,
     QUEUES,
     groups_of,
@@ -32,7 +32,7 @@ from chaos.actors.company import (
     watchers,
     work_ms_max,
 )
-from chaos.actors.trader import Trader
+from chaos.actors.transactions import TransactionClient
 from chaos.history import (
     Accepted,
     Cancel,
@@ -156,17 +156,17 @@ class Workload:
                 tasks.create_task(self._publish_unary(channel, 0)),
             ]
             if self.mix.has_transactions:
-                client = AsyncTransactions(channel, group="traders")
-                contradictions = self.history.contradictions
-                self.trader = Trader(client, "beta", self._accept_all, self.fail, contradictions)
-                background.append(tasks.create_task(self.trader.answer()))
-                self._producing.append(tasks.create_task(self._trade()))
+                of = AsyncTransactions(channel, group="transactions")
+                odd = self.history.contradictions
+                self.transactions = TransactionClient(of, "beta", self._accept_all, self.fail, odd)
+                background.append(tasks.create_task(self.transactions.answer()))
+                self._producing.append(tasks.create_task(self._run_transactions()))
             others = publishers(self, producer, self.admin)
             self._producing += [tasks.create_task(one) for one in others]
             if self.mix.has_order:
                 unblocker = self.chooser("decide")
                 background.append(
-                    tasks.create_task(pupils.decide(self.admin, self.history, unblocker))
+                    tasks.create_task(ordered_keys.decide(self.admin, self.history, unblocker))
                 )
             watching = watchers(self, channel, self.admin)
             background += [tasks.create_task(one) for one in watching]
@@ -368,9 +368,9 @@ class Workload:
                 ids = [message_id.parse(one.message_id) for one in answer.messages]
                 self.accept(serials, ids, chooser)
 
-    async def _trade(self) -> None:
+    async def _run_transactions(self) -> None:
         """Transactions of few messages, one after the other."""
-        chooser = self.chooser("trader")
+        chooser = self.chooser("transactions")
         while await self.room("beta"):
             serials, times, is_delay = self.make("beta", chooser.randint(1, 4), chooser)
             self.history.deals.append(tuple(serials))
@@ -380,7 +380,7 @@ class Workload:
                 else Message(body_of(serial), due_ms=at)
                 for serial, at in zip(serials, times, strict=True)
             ]
-            await self.trader.trade(serials, messages)
+            await self.transactions.run(serials, messages)
             await self.pass_ms(_TRADE_PAUSE_MS)
 
     def _accept_all(self, serials: list[int], ids: list[MessageId]) -> None:
@@ -539,7 +539,7 @@ class Workload:
             except errors.InvalidBatch:
                 serial = None
             self.close(serial or 0)
-            epoch, lease_id = rereader.lease_of(one)
+            epoch, lease_id = resets.lease_of(one)
             times = one.receive_ms, seen_ms, INVISIBLE_MS
             delivery = Delivery(
                 group, one.topic, serial, one.message_id, one.attempt, epoch, *times, lease_id
@@ -562,7 +562,7 @@ class Workload:
         for one in messages:
             chance = chooser.random()
             serial = serial_of(one.body) or 0
-            if group in pupils.ORDERED and pupils.is_poison(serial):
+            if group in ordered_keys.ORDERED and ordered_keys.is_poison(serial):
                 given_back.append(one)
             elif one.attempt >= patience or chance > kept:
                 done.append(one)
@@ -594,6 +594,6 @@ class Workload:
             at_ms = requested_ms, self.clock.wall_ms()
             for one in messages:
                 known = serial_of(one.body) or 0, one.attempt, verb, is_ok
-                lease = rereader.lease_of(one)
+                lease = resets.lease_of(one)
                 self.history.finishes.append(Finish(group, *known, *at_ms, delay_ms, *lease))
         self.note()

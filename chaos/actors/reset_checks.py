@@ -1,4 +1,4 @@
-"""What was promised of groups that begin anew, held against what consumers saw. No node, no clock.
+"""Checks of groups that were reset: what their consumers saw. No node, no clock.
 
 A group's resets divide its deliveries into *lives*: a lease belongs to the life that the resets
 have begun whose record names an earlier one. In each life the group gets messages as if there were
@@ -25,7 +25,7 @@ def last_life(stored: Stored, group: str) -> int:
     return len(stored.begun.get(group, ()))
 
 
-def begun_anew(
+def check_resets(
     history: History, stored: Stored, clock_ms: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """I10: a group that was reset gets all from there on, and nothing of before."""

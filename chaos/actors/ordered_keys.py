@@ -1,4 +1,4 @@
-"""Messages in order under load: few hot keys and many others; and who decides about blocked ones.
+"""Ordering keys under load: few hot ones and many others, and an operator of blocked messages.
 
 The topic is read by ordered groups of both kinds, and by one that has limits and no order.
 """

@@ -45,7 +45,7 @@ class TopicInfo:
     dispatch_tolerance_ms: int = 0
     """What falls due at one time is shown to consumers over so many milliseconds at most."""
     retention_ms: int = 0
-    """For how long what was released stays, and histories are told; 0: the nodes' default."""
+    """For how long released messages and their histories are kept; 0: the nodes' default."""
 
 
 @dataclass(frozen=True, slots=True)

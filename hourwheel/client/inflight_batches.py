@@ -129,7 +129,7 @@ class _Hole(IntEnum):
     CERTAIN = 1
     """A batch in between is known not to have been taken."""
     UNCERTAIN = 2
-    """Nobody knows whether one in between was taken."""
+    """It is unknown whether one in between was taken."""
 
 
 class PublishWindow(Generic[Token]):
@@ -340,7 +340,7 @@ class PublishWindow(Generic[Token]):
             self.give_up(failure.error)
 
     def _find_too_large(self, error: errors.HourwheelError) -> Batch[Token] | None:
-        """The batch in flight that gRPC let nobody read, where it says that of one: not taken.
+        """The batch in flight that gRPC refused as too large, where it says so of one: not taken.
 
         It names the size of the request.
         """

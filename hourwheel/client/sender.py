@@ -124,7 +124,7 @@ class PumpSettings:
 
 
 class _Misplaced(StreamBroken):
-    """The stream goes to a node that is not the master; the window has been told to wait or not."""
+    """The stream goes to a node that is not the master; the window knows whether to wait."""
 
 
 class PublishPump:
@@ -295,7 +295,7 @@ class PublishPump:
         self._connecting = None
         self._wake.set()
         if not task.cancelled():
-            error = task.exception()  # the channel was closed: who publishes is told by it, too
+            error = task.exception()  # the channel was closed: publish raises it, too
             self._tls_failed = error if isinstance(error, errors.TlsFailed) else None
 
     def _fill(self, now_ms: float) -> None:
@@ -465,7 +465,7 @@ class PublishPump:
             reader.cancel()
             await asyncio.wait([reader])
             if not reader.cancelled():
-                reader.exception()  # known already, or of a stream that nobody needs any more
+                reader.exception()  # known already, or of a stream that has ended
 
     async def _sleep(self, *, can_send: bool) -> None:
         wakeups = [self._window.find_next_wakeup_ms(can_send=can_send)]

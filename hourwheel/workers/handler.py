@@ -164,7 +164,7 @@ def _read_signature(function: Function) -> _Signature:
     if inspect.isclass(function) or not callable(function):
         raise InvalidArgument(f"{name} is no function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidArgument(f"{name} is a generator: to whom would it yield?")
+        raise InvalidArgument(f"{name} is a generator: a handler returns, and does not yield")
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:

@@ -169,7 +169,7 @@ _MEMBER_STARTS: Final[dict[int, int]] = {
 
 
 def member_of(request: JoinBroadcastRequest) -> str:
-    """The member's name: its own, or one that nobody else has."""
+    """The member's name: its own, or a unique one."""
     return request.member or f"{request.token:016x}"
 
 

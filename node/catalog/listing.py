@@ -29,7 +29,7 @@ assert QUEUE_COUNT_MAX < QUEUES_AT_ONCE
 LAG_QUEUES_AT_ONCE: Final = 48
 """The same where what is resolved and leased of each is counted, and its oldest entry is read."""
 LISTED_SUBSCRIPTIONS_MAX: Final = 100
-"""So many subscriptions of each group are told in a list; all of them of one group by itself."""
+"""So many subscriptions of each group are shown in a list; all of them of one group by itself."""
 BLOCKED_LISTED: Final = 100
 """Ids that a lag has of messages which block their keys."""
 _BEHIND_INTERNAL: Final = "&"

@@ -208,7 +208,7 @@ class ClusterControl:
         )
 
     def _begins_later(self) -> bool:
-        """Whether this node waits to be told of its cluster, as configured or after a restore."""
+        """Whether this node does not know its cluster yet, as configured or after a restore."""
         config = self._config
         disk = RealDisk(config.node.data_directory, is_private=True)
         finish_promotion(disk)

@@ -1,7 +1,7 @@
 """What the nodes say of the cluster, put together for one page. Pure: statuses in, values out.
 
 The node asks each node for its status. Each knows itself best, the master knows its followers, and
-what the own node says of one that does not answer is what it was told last.
+of one that does not answer the own node says what it heard last.
 """
 
 from collections.abc import Mapping

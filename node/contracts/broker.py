@@ -551,7 +551,7 @@ class EnginePort(
         ...
 
     async def is_shown(self, message_id: MessageId) -> bool:
-        """Whether it is told what is known of it, by its topic's retention. Overloaded."""
+        """Whether its topic's retention still lets callers see it. Raises Overloaded."""
         ...
 
     async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:

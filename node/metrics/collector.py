@@ -40,7 +40,7 @@ def read_node(
     due: tuple[DueWithin, ...] = (),
     process: ProcessFacts | None = None,
 ) -> Scrape:
-    """Everything that is told, as of now; on the loop's thread.
+    """Everything that a scrape shows, as of now; on the loop's thread.
 
     `lag`: see node/broker/consumer_lag.py; `due`: node/broker/due_reading.py. `cluster` tells what
     is of several nodes; None for a node alone.

@@ -104,7 +104,7 @@ class Scrape(NamedTuple):
 
 
 Sample: TypeAlias = tuple[tuple[str, ...], float | Histogram]
-"""Values of the labels, and what is told."""
+"""Values of the labels, and the value."""
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 

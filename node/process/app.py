@@ -531,7 +531,7 @@ class Node:
         try:
             self.console_address = console.start()
         except errors.ConfigError as error:
-            # Nobody asked for this port, and a broker works without its pages.
+            # This port is optional: a broker works without its pages.
             if config.console.is_listen_configured:
                 raise
             _log.warning("console_not_started", address=config.console.listen, error=error.message)

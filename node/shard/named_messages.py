@@ -34,7 +34,7 @@ class Named(NamedTuple):
     cancelled: NDArray[np.bool_]
     waiting: NDArray[np.bool_]
     expired: NDArray[np.bool_]
-    """What became of it nobody knows any more."""
+    """Its outcome is not known any more."""
 
 
 def look_up(views: Views, rows: NDArray[Any]) -> Named:

@@ -91,7 +91,7 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
 
 
 def is_of_cluster(disk: Disk) -> bool:
-    """Whether the directory is a cluster node's, also of one that waits to be told of its cluster.
+    """Whether the directory is a cluster node's, also of one that does not know its cluster yet.
 
     An empty folder beside the control state of a node alone is what a cluster's start left behind
     that was refused just for that.

@@ -59,7 +59,7 @@ class Opened:
     """Why the views were rebuilt from the whole log; empty where they were not."""
     epochs: EpochFile
     watermark: FlushedMark | NoWatermark
-    """The high watermark as it was last told."""
+    """The high watermark as it was last stored."""
     lost_end: int = 0
     """Up to here it once had a log, of which it has lost some."""
 

@@ -42,7 +42,7 @@ class DeadLetterMessage:
     body: bytes = b""
     """Empty where bodies were not asked for."""
     is_corrupt: bool = False
-    """Its bytes are damaged on the master, and its metadata and body are not told."""
+    """Its bytes are damaged on the master, and its metadata and body are left out."""
     rejected_because: str = ""
     """Why a consumer rejected it, as far as the master remembers."""
 
@@ -122,7 +122,7 @@ class DeadLetterAdmin:
             filter: tags, or `Sql("...")`; "*" stands for all.
             topic: only those published to this topic; empty: to any.
             ids: only these, instead of a filter.
-            on_progress: told now and then what is done so far.
+            on_progress: called now and then with what is done so far.
 
         Raises:
             InvalidArgument: neither a filter nor ids, or both.

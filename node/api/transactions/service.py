@@ -55,7 +55,7 @@ class Transactions:
     async def prepare(
         self, request: wire.PrepareRequest, _context: CallContext
     ) -> wire.PrepareResponse:
-        """Accept messages that nobody sees before the commit, all of them or none."""
+        """Accept messages that are not visible before the commit, all of them or none."""
         preparing = self._read(request)
         if self._quotas.is_on:
             done = await self._prepare_within_quota(preparing)

@@ -160,7 +160,7 @@ class OccurrencePlanner:
         for future in self._in_flight.values():
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # of most of them nobody waits
+                future.exception()  # most of them are not waited for
         self._in_flight = {}
 
     @property

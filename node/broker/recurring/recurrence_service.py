@@ -45,7 +45,7 @@ class RecurrenceService:
         expiry: NameExpiry,
         planner: OccurrencePlanner,
     ) -> None:
-        """Propose what `serving` appends; `planner` is told what has changed."""
+        """Propose what `serving` appends; `planner` gets what has changed."""
         self._serving, self._publishing = serving, publishing
         self._catalog_service, self._expiry, self._planner = catalog_service, expiry, planner
         self._mastership, self._shard = serving.mastership, serving.mastership.shard

@@ -235,7 +235,7 @@ class TransactionService:
             done.set_result(None)
 
     async def expire(self, offsets: Sequence[int]) -> None:
-        """Roll back those of these that nobody is ending: nobody has said in time what to do."""
+        """Roll back those that are not being ended: their outcome was not reported in time."""
         with ExitStack() as ending:
             over = [offset for offset in offsets if offset not in self._ending]
             for offset in over:

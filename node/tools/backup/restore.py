@@ -166,7 +166,7 @@ def restore(
         backup_id: which.
         disk: whose root is the empty directory.
         plan: see there.
-        private_disk: the same; what is made by it is for nobody else to read.
+        private_disk: the same; what is made by it no other user can read.
 
     Raises:
         NotFound: there is no such backup.

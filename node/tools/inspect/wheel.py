@@ -132,7 +132,7 @@ def show_delay_logs(files: ShardFiles, manifest: Checkpoint | None, report: Repo
 
 
 def delay_log_row(files: ShardFiles, path: str) -> Row:
-    """What can be told of a delay log by itself. Raises as `ShardFiles.open_checked`."""
+    """What a delay log says by itself. Raises as `ShardFiles.open_checked`."""
     file, header = files.open_checked(path, FileType.DELAY_LOG)
     with closing(file):
         return {"delay_log": header.base, "bytes": file.size(), "file": path}

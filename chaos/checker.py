@@ -15,7 +15,7 @@ docs/ARCHITECTURE.md:
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained. Of one that was cut off
-nobody can say what was not delivered, or not given back.
+it is unknown what was not delivered, or not given back.
 """
 
 from collections import Counter, defaultdict
@@ -108,7 +108,7 @@ def describe(violations: Iterable[Violation]) -> str:
 
 
 def _lost(history: History, stored: Stored) -> Iterator[Violation]:
-    """I1: what was acknowledged is in the log, under the id that was told."""
+    """I1: what was acknowledged is in the log, under the id that was answered."""
     for serial, (message_id, _) in history.accepted.items():
         kept = stored.messages.get(message_id.sequence)
         if kept is None or kept.serial != serial:
@@ -180,7 +180,7 @@ def _due_times(history: History, stored: Stored, bounds: Bounds) -> Iterator[Vio
 
 
 def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
-    """I6: each answer is true, and nothing is cancelled that nobody took back."""
+    """I6: each answer is true, and nothing is cancelled without a request."""
     released = {one.sequence for one in stored.queued if not one.topic.startswith((_RETRY, _DEAD))}
     requested: set[int] = set()
     for cancel in history.cancels:
@@ -218,7 +218,7 @@ def _find_untruth(cancel: Cancel, sequence: int, stored: Stored, released: set[i
 
 
 def _moves(history: History, stored: Stored) -> Iterator[Violation]:
-    """I6: each answer is true, and nothing is moved that nobody wanted to move."""
+    """I6: each answer is true, and nothing is moved without a request."""
     released = {one.sequence for one in stored.queued if not one.topic.startswith((_RETRY, _DEAD))}
     requested: set[int] = set()
     for move in history.moves:
@@ -250,7 +250,7 @@ def _find_false_move(move: Move, sequence: int, stored: Stored, released: set[in
 
 
 def _uniques(history: History, stored: Stored) -> Iterator[Violation]:
-    """Each answer about a dedup key is the log's; what was replaced is delivered to nobody."""
+    """Each answer about a dedup key is the log's; what was replaced is not delivered."""
     names = {one.serial: one.name for one in history.uniques}
     left = Counter(what for what in stored.deduped.values() if what[0] != _REPLACED)
     for one in history.uniques:

@@ -122,7 +122,7 @@ class Stage:
 
         Args:
             name: of the fault.
-            nodes: whom it hits.
+            nodes: those that it hits.
             fault: what to do, and to undo.
             hold_ms: how much longer it lasts.
             heals_first: no one can serve before it is healed: the time is taken from there.

@@ -6,10 +6,10 @@
         await load.settle()                  # no more new messages; all due ones are consumed
     violations = check(load.history, read_stored(directory))
 
-It goes on by itself while nodes are away, and takes nothing back. Whoever is ended in the middle of
-a call has taken it down as one without an answer. The number of messages that
-are under way is bounded, so the load follows what the node and the machine can do: nothing is
-paced by a clock. The same seed makes the same choices; threads and processes still differ.
+It goes on by itself while nodes are away, and takes nothing back. One that is ended in the middle
+of a call has taken it down as one without an answer. The number of messages that are under way is
+bounded, so the load follows what the node and the machine can do: nothing is paced by a clock. The
+same seed makes the same choices; threads and processes still differ.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Workload:
     """No more messages are to be published."""
     clock: SystemClock = field(default_factory=SystemClock)
     principals: Principals | None = None
-    """Who the clients are; None: nobody."""
+    """Who the clients are; None: anonymous."""
     guest_grant: GuestGrant | None = None
     """While it runs, where there are principals."""
 
@@ -109,7 +109,7 @@ class Workload:
         """Nothing is connected yet."""
         self.history.groups = groups_of(self.mix)
         self._open: dict[str, set[int]] = defaultdict(set)
-        """Topic -> messages of which nobody has heard again."""
+        """Topic -> messages that have not come yet."""
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
         """Messages that have a key of their own."""
@@ -121,7 +121,7 @@ class Workload:
 
     @property
     def open_count(self) -> int:
-        """Messages of which nobody has heard again."""
+        """Messages that have not come yet."""
         return sum(map(len, self._open.values()))
 
     def chooser(self, name: object) -> random.Random:
@@ -211,12 +211,12 @@ class Workload:
             self._open[self.history.sent[serial].topic].add(serial)
 
     def close(self, serial: int) -> None:
-        """Nobody waits for this message any more."""
+        """This message is not waited for any more."""
         if serial in self.history.sent:
             self._open[self.history.sent[serial].topic].discard(serial)
 
     def open_in(self, topic: str) -> int:
-        """How many messages of the topic nobody has heard of again."""
+        """How many messages of the topic have not come yet."""
         return len(self._open[topic])
 
     def note(self) -> None:
@@ -422,7 +422,7 @@ class Workload:
         self.note()
 
     def fail(self, serials: list[int], error: errors.HourwheelError) -> None:
-        """These were refused, or nobody knows."""
+        """These were refused, or it is unknown."""
         for serial in serials:
             self.close(serial)
         if not is_undecided(error):

@@ -29,7 +29,7 @@ async def publish_expiring(load: Load, producer: AsyncProducer) -> None:
         )
         messages = []
         for serial, at in zip(serials, times, strict=True):
-            load.close(serial)  # perhaps nobody ever gets it
+            load.close(serial)  # perhaps it is never delivered
             history.lives[serial] = life_ms = chooser.choice(_LIVES_MS)
             messages.append(
                 Message(

@@ -26,7 +26,7 @@ def check_order(
     """I10: a message of an ordered group comes when all before it, of its key, are done with.
 
     What comes before, says the log; what is done with, the consumers: a message that comes again
-    was not, nor one whose acknowledgement nobody has asked for yet.
+    was not, nor one that was not yet to be acknowledged.
     """
     places = {one.sequence: at for at, one in enumerate(stored.queued) if one.topic[:1] != "%"}
     acked_ms: dict[tuple[str, int], float] = {}
@@ -111,7 +111,7 @@ def _may_end(finish: Finish, one: Delivery, clock_ms: float) -> bool:
     Also where it was asked for with the receipt of a former master's lease: the new master may
     hand the message out again before that request comes to it, and then takes it. What was
     confirmed before this lease began has ended another one; when a request that failed had its
-    effect, if ever, nobody knows.
+    effect, if ever, is unknown.
     """
     return not finish.is_ok or finish.answered_ms >= one.receive_ms - clock_ms
 

@@ -37,7 +37,7 @@ READERS: Final = (*GROUPS, *GROUPS)
 WORK_MS_MAX: Final = 60.0
 """So long a consumer of a group with limits is busy with what it got."""
 OPEN_MAX: Final = 150
-"""Messages with a key that nobody has seen yet."""
+"""Messages with a new key."""
 _POISON: Final = 53
 _HOT_KEYS: Final = ("hot-1", "hot-2")
 _HOT_RATIO: Final = 0.35

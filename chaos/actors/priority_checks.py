@@ -3,7 +3,7 @@
 Messages of one burst are published at once, and fall due at once: so where one of them is visible,
 the others are, but for those that are published or released a moment later. Of these a group must
 not get a lower one while a higher one is there that it never got. What another mastership handed
-out, and nobody heard of, only that one knows: so each mastership is judged alone.
+out, and did not arrive, only that one knows: so each mastership is checked alone.
 """
 
 from collections import defaultdict

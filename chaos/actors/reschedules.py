@@ -81,7 +81,7 @@ class RescheduleClient:
 
 
 def check_moved(history: History, moved: dict[int, int]) -> list[tuple[str, str]]:
-    """I6: what a bulk move was told to have moved is where it was moved to, and nothing else is.
+    """I6: what a bulk move says it has moved is where it was moved to, and nothing else is.
 
     Args:
         history: of the run.

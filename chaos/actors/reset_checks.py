@@ -52,7 +52,7 @@ def check_resets(
 def _match(
     requested: list[Reset], begun: list[Begun], clock_ms: float
 ) -> tuple[dict[Reset, int], int]:
-    """Reset that was told to be done -> the life that it began; and how many others there are."""
+    """Reset that was confirmed -> the life that it began; and how many others there are."""
     done = [one for one in requested if one.positions is not None]
     matched: dict[Reset, int] = {}
     for life, one in enumerate(begun, 1):
@@ -80,7 +80,7 @@ def _where(history: History, stored: Stored, group: str) -> Iterator[tuple[str, 
 def _stale(
     history: History, stored: Stored, matched: dict[Reset, int], clock_ms: float
 ) -> Iterator[tuple[str, str]]:
-    """Once a reset is told to be done, nothing of the lives before it counts or comes."""
+    """Once a reset is confirmed, nothing of the lives before it counts or comes."""
     for reset, life in matched.items():
         for one in history.deliveries:
             is_later = one.group == reset.group and one.receive_ms > reset.answered_ms + clock_ms

@@ -67,7 +67,7 @@ class ResetClient:
             await self._load.pass_ms(_RESETS_PAUSE_MS[0])
 
     async def _reset(self, where: dict[str, Any]) -> bool:
-        """Once: what is refused is not done, and what nobody knows of may be. Whether it is."""
+        """Once: what is refused is not done, and what has no answer may be. Whether it is."""
         load, reported, is_refused = self._load, None, False
         requested_ms = load.clock.wall_ms()
         try:
@@ -75,7 +75,7 @@ class ResetClient:
             self._positions = reported
         except errors.HourwheelError as error:
             is_refused = not is_undecided(error)
-        finally:  # of what is cut off nobody knows, too
+        finally:  # what is cut off is unknown, too
             if not is_refused:
                 at_ms = requested_ms, load.clock.wall_ms()
                 load.history.resets.append(Reset(AGAIN, reported, *at_ms))

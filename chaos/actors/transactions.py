@@ -76,7 +76,7 @@ class TransactionClient:
                 if first is None or first in self._in_hand or first in self._ended:
                     continue
                 serials = self._left.pop(first, None)
-                if serials is None:  # the prepare's answer was lost: nobody waits for it
+                if serials is None:  # the prepare's answer was lost: it is not waited for
                     forget = partial(self._client.roll_back, check.transaction_id, [self._topic])
                     await until_answered(forget)
                 else:

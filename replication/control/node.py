@@ -80,7 +80,7 @@ class ControlNode:
         self._is_advancing = False
         self._reports: dict[NodeId, HeardReport] = {}
         self._forwarded_ms: dict[NodeId, float] = {}
-        """When the broker was last told of each peer."""
+        """When the broker last heard of each peer."""
         self._listening_since_ms = clock.monotonic_ms()
         self._last_report: link.NodeReport | None = None
         self._heartbeat_ms = self._reported_ms = clock.monotonic_ms()
@@ -366,7 +366,7 @@ class ControlNode:
             await asyncio.sleep(interval_ms / 1_000)
 
     def _notice_stall(self) -> float:
-        """The time. If this process was stopped, nobody else was silent: ages begin anew."""
+        """The time. If this process was stopped, no other was silent: ages begin anew."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._heartbeat_ms > self._config.report_timeout_ms / 2:
             self._listening_since_ms = now_ms

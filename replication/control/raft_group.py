@@ -83,7 +83,7 @@ def read_origin(config: ControlConfig, disk: Disk, identity: Identity) -> Origin
 
 
 def _shown_of(state: ControlState, raw: bytes) -> FirstState:
-    """Members are told all of it; who has left, only that."""
+    """Members get all of it; who has left, only that."""
     membership = state.membership
     farewell = replace(
         ControlState(),
@@ -165,7 +165,7 @@ class RaftGroup:
         self.is_closed, self._began_blank = False, True
         generations.drop_former(disk, self.generation)
         if config.joins and not generations.has_begun(disk):
-            return  # it votes when it was told of the cluster
+            return  # it votes when it has heard of the cluster
         journal = generations.open_journal(disk, identity, config.node_id, self.generation)
         if not self.generation:
             check_configured({config.node_id, *self.peers}, latest_state(journal))

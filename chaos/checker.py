@@ -15,7 +15,7 @@ docs/ARCHITECTURE.md:
     I11 let in
 
 The history must have ended: nothing under way, every consumer drained. Of one that was cut off
-nobody can say what was not delivered, or not given back.
+it is unknown what was not delivered, or not given back.
 """
 
 from collections import Counter, defaultdict
@@ -24,13 +24,13 @@ from itertools import pairwise, starmap
 from math import inf
 from typing import Final, NamedTuple
 
-from chaos.actors.beginnings import begun_anew, last_life, life_of
-from chaos.actors.newsroom import heard_by_all, while_paused
-from chaos.actors.postponer import left_behind
-from chaos.actors.precedence import out_of_rank
-from chaos.actors.redriver import TOPICS_AGAIN, redriven
-from chaos.actors.shelf_life import out_of_date
-from chaos.actors.turns import beyond_limits, out_of_turn
+from chaos.actors.broadcasts import check_members, check_pauses
+from chaos.actors.expiry_checks import check_expiry
+from chaos.actors.order_checks import check_limits, check_order
+from chaos.actors.priority_checks import check_priorities
+from chaos.actors.redrives import TOPICS_AGAIN, check_redrives
+from chaos.actors.reschedules import check_moved
+from chaos.actors.reset_checks import check_resets, last_life, life_of
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
 from chaos.recurring.checks import recurring
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
@@ -79,15 +79,15 @@ def check(history: History, stored: Stored, bounds: Bounds | None = None) -> lis
         *_not_delivered(history, stored),
         *_each_message(history, stored, bounds),
         *_let_in(history, bounds),
-        *starmap(Violation, out_of_turn(history, stored, bounds.clock_ms)),
-        *starmap(Violation, out_of_rank(history, stored, bounds.clock_ms)),
-        *starmap(Violation, left_behind(history, stored.moved)),
-        *starmap(Violation, beyond_limits(history, bounds.clock_ms)),
-        *starmap(Violation, out_of_date(history, stored, bounds.clock_ms, bounds.held_ms)),
-        *starmap(Violation, begun_anew(history, stored, bounds.clock_ms)),
-        *starmap(Violation, redriven(history, stored, bounds.clock_ms)),
-        *starmap(Violation, heard_by_all(history, stored, bounds.clock_ms)),
-        *starmap(Violation, while_paused(history, bounds.clock_ms)),
+        *starmap(Violation, check_order(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_priorities(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_moved(history, stored.moved)),
+        *starmap(Violation, check_limits(history, bounds.clock_ms)),
+        *starmap(Violation, check_expiry(history, stored, bounds.clock_ms, bounds.held_ms)),
+        *starmap(Violation, check_resets(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_redrives(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_members(history, stored, bounds.clock_ms)),
+        *starmap(Violation, check_pauses(history, bounds.clock_ms)),
         *starmap(Violation, recurring(history, stored, bounds.clock_ms, bounds.lead_ms)),
     ]
 
@@ -108,7 +108,7 @@ def describe(violations: Iterable[Violation]) -> str:
 
 
 def _lost(history: History, stored: Stored) -> Iterator[Violation]:
-    """I1: what was acknowledged is in the log, under the id that was told."""
+    """I1: what was acknowledged is in the log, under the id that was answered."""
     for serial, (message_id, _) in history.accepted.items():
         kept = stored.messages.get(message_id.sequence)
         if kept is None or kept.serial != serial:
@@ -180,7 +180,7 @@ def _due_times(history: History, stored: Stored, bounds: Bounds) -> Iterator[Vio
 
 
 def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Violation]:
-    """I6: each answer is true, and nothing is cancelled that nobody took back."""
+    """I6: each answer is true, and nothing is cancelled without a request."""
     released = {one.sequence for one in stored.queued if not one.topic.startswith((_RETRY, _DEAD))}
     requested: set[int] = set()
     for cancel in history.cancels:
@@ -218,7 +218,7 @@ def _find_untruth(cancel: Cancel, sequence: int, stored: Stored, released: set[i
 
 
 def _moves(history: History, stored: Stored) -> Iterator[Violation]:
-    """I6: each answer is true, and nothing is moved that nobody wanted to move."""
+    """I6: each answer is true, and nothing is moved without a request."""
     released = {one.sequence for one in stored.queued if not one.topic.startswith((_RETRY, _DEAD))}
     requested: set[int] = set()
     for move in history.moves:
@@ -250,7 +250,7 @@ def _find_false_move(move: Move, sequence: int, stored: Stored, released: set[in
 
 
 def _uniques(history: History, stored: Stored) -> Iterator[Violation]:
-    """Each answer about a dedup key is the log's; what was replaced is delivered to nobody."""
+    """Each answer about a dedup key is the log's; what was replaced is not delivered."""
     names = {one.serial: one.name for one in history.uniques}
     left = Counter(what for what in stored.deduped.values() if what[0] != _REPLACED)
     for one in history.uniques:
@@ -321,7 +321,7 @@ def _not_delivered(history: History, stored: Stored) -> Iterator[Violation]:
     """I1: what was released has come to every group, or has died or expired on its way there.
 
     Deliveries may have been lost on their way, all of them: such a one may block its key, too. Of a
-    group that was reset other rules tell: chaos/actors/beginnings.py.
+    group that was reset other rules tell: chaos/actors/reset_checks.py.
     """
     if history.is_cut_off:
         return
@@ -385,7 +385,7 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
 
 
 def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
-    """Attempts grow; only another reign, which forgets leases, may say the same number again."""
+    """Attempts grow; the same number comes again only from another mastership."""
     for before, after in pairwise(lives):
         least = before.attempt + (after.epoch == before.epoch)
         if after.attempt < least or after.epoch < before.epoch:
@@ -395,7 +395,7 @@ def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
 
 
 def _causes(lives: list[Delivery], done: list[Finish], bounds: Bounds) -> Iterator[Violation]:
-    """A message comes again after a lease has ended, was given back, or with another reign."""
+    """A message comes again after a lease has ended, was given back, or with another mastership."""
     for before, after in pairwise(lives):
         if after.epoch != before.epoch:
             continue

@@ -97,9 +97,9 @@ class Cluster:
         self._authority: Authority | None = None
         self._shared_secret = folder / "secret"
         self.principals: Principals | None = None
-        """Who may do what, once it is written; None: whoever likes."""
+        """Who may do what, once it is written; None: all may."""
         self.deaths: list[str] = []
-        """Of nodes that ended though nobody had asked them to."""
+        """Of nodes that ended by themselves."""
         self.nodes = {node: self._node(node) for node in nodes}
         """Its members."""
         self.others: dict[str, NodeProcess] = {}
@@ -291,7 +291,7 @@ class Cluster:
         return [node for node in self.nodes.values() if node is not master]
 
     async def revive(self) -> None:
-        """Start again whoever has ended by itself, as a supervisor would; it is remembered."""
+        """Start again nodes that ended by themselves, as a supervisor would; it is remembered."""
         for node in self.nodes.values():
             if not node.is_running:
                 self.deaths.append(

@@ -102,4 +102,4 @@ def check_masterships(
     for delivery in history.deliveries:
         later = next_begun.get(delivery.epoch)
         if later is not None and delivery.receive_ms > later + bounds.clock_ms:
-            yield Violation("two masters", f"another reign served from {later} on: {delivery}")
+            yield Violation("two masters", f"another mastership served from {later} on: {delivery}")

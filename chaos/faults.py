@@ -186,7 +186,7 @@ async def control_killed(node: NodeProcess) -> AsyncIterator[None]:
 async def frozen_unwatched(node: NodeProcess) -> AsyncIterator[None]:
     """SIGSTOP to a broker, SIGKILL to its control process; then SIGCONT. Then start it again.
 
-    The broker sees that it is alone, and ends. Nobody tells the others when it has.
+    The broker sees that it is alone, and ends. The others do not hear when it has.
     """
     node.send(signal.SIGSTOP)
     for pid in members_of(node.mark):
@@ -219,7 +219,7 @@ async def low_disks(nodes: Nodes, leave_mib: int) -> AsyncIterator[None]:
 async def decaying(
     nodes: Nodes, decay: Decay, kinds: Iterable[str], flips: int
 ) -> AsyncIterator[None]:
-    """Flip bits in the files of nodes that run; then flip back those that nobody has repaired.
+    """Flip bits in the files of nodes that run; then flip back those that were not repaired.
 
     Nodes that end by themselves are started again all the while, as a supervisor would.
     """

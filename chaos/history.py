@@ -1,8 +1,8 @@
-"""What a run against real nodes saw: who asked for what and was told what. No node, no clock.
+"""What a run against real nodes saw: requests and their answers. No node, no clock.
 
 A workload writes it, `chaos/checker.py` reads it. A message is known by its **serial**, a
 number of the harness's own that stands in its body, so that even a message that was never
-acknowledged can be told from all others. Times are epoch milliseconds by the harness's clock,
+acknowledged differs from all others. Times are epoch milliseconds by the harness's clock,
 except where a field is said to be the node's.
 """
 
@@ -49,7 +49,7 @@ class Sent(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The producer was told that the message is safe."""
+    """The producer has the answer that the message is safe."""
 
     message_id: MessageId
     answered_ms: float
@@ -60,7 +60,7 @@ class Cancel(NamedTuple):
 
     serial: int
     outcome: CancelOutcome | None
-    """None: nobody knows, the call failed."""
+    """None: unknown, the call failed."""
     answered_ms: float
     requested_ms: float = 0.0
 
@@ -72,7 +72,7 @@ class Move(NamedTuple):
     due_ms: int
     """The instant that was asked for."""
     outcome: RescheduleOutcome | None
-    """None: nobody knows, the call failed."""
+    """None: unknown, the call failed."""
     answered_ms: float
     requested_ms: float = 0.0
 
@@ -86,11 +86,11 @@ class Sweep(NamedTuple):
     requested_ms: float
     """For the first time."""
     answered_ms: float | None
-    """None: nobody knows, its actor was ended before there was an answer."""
+    """None: unknown, its actor was ended before there was an answer."""
 
 
 class Unique(NamedTuple):
-    """A message with a dedup key was published, and its producer told what became of it."""
+    """A message with a dedup key was published, and its producer got the outcome."""
 
     serial: int
     name: str
@@ -142,7 +142,7 @@ class Reset(NamedTuple):
 
     group: str
     positions: tuple[int, ...] | None
-    """Of each queue of the topic, where it was told to begin; None: nobody knows."""
+    """Of each queue of the topic, where it begins by the answer; None: unknown."""
     requested_ms: float
     answered_ms: float
 
@@ -202,7 +202,7 @@ class GuestCall(NamedTuple):
     requested_ms: float
     answered_ms: float
     is_ok: bool
-    """It was told that its messages are safe."""
+    """It has the answer that its messages are safe."""
 
 
 class GrantChange(NamedTuple):
@@ -211,7 +211,7 @@ class GrantChange(NamedTuple):
     is_allowed: bool
     requested_ms: float
     answered_ms: float | None
-    """None: nobody knows, its actor was ended before there was an answer."""
+    """None: unknown, its actor was ended before there was an answer."""
 
 
 class Change(NamedTuple):
@@ -223,7 +223,7 @@ class Change(NamedTuple):
     requested_ms: float
     """For the first time."""
     answered_ms: float | None
-    """None: nobody knows, its actor was ended before there was an answer."""
+    """None: unknown, its actor was ended before there was an answer."""
 
 
 class Occurrence(NamedTuple):
@@ -265,11 +265,11 @@ class History:
     sent: dict[int, Sent] = field(default_factory=dict)
     accepted: dict[int, Accepted] = field(default_factory=dict)
     refused: set[int] = field(default_factory=set)
-    """Serials of messages whose producer was told that nothing was stored."""
+    """Serials of messages whose producer got the answer that nothing was stored."""
     cancels: list[Cancel] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     sweeps: list[Sweep] = field(default_factory=list)
-    """Also those that nobody was told to be done."""
+    """Also those without an answer."""
     uniques: list[Unique] = field(default_factory=list)
     deliveries: list[Delivery] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
@@ -284,7 +284,7 @@ class History:
     deals: list[tuple[int, ...]] = field(default_factory=list)
     """Serials of the messages of each transaction."""
     contradictions: list[str] = field(default_factory=list)
-    """Transactions that were told to have two outcomes."""
+    """Transactions that were answered with two outcomes."""
     ordered: set[str] = field(default_factory=set)
     """Groups that get messages of one ordering key one by one."""
     skips: set[tuple[str, int]] = field(default_factory=set)

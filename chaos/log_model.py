@@ -1,8 +1,8 @@
-"""What a shard's log means, told naively: a dict for the messages, a list a queue, no files.
+"""What a shard's log means, by a naive model: a dict for the messages, a list a queue, no files.
 
 A second reading of the log beside node/shard/apply.py, written from docs/ARCHITECTURE.md and the
 record batch's format, one message at a time. What it says is what the views must hold and what
-callers must have been told.
+callers must have got.
 """
 
 import heapq
@@ -104,7 +104,7 @@ class LogModel:
     sequence_floor: int = 0
     """Of messages below it only those are known that are not past."""
     results: dict[int, Any] = field(default_factory=dict)
-    """Offset of a record -> what its proposer must be told."""
+    """Offset of a record -> what its proposer must get."""
     turns: Turns = field(default_factory=Turns, compare=False)
     resets: Resets = field(default_factory=Resets)
     _wheel: list[Entry] = field(default_factory=list, compare=False)
@@ -302,7 +302,7 @@ class LogModel:
         return results
 
     def is_known(self, sequence: int) -> bool:
-        """Whether a message is young enough, or not yet past: else nobody need know of it."""
+        """Whether a message is young enough, or not yet past: else it may be forgotten."""
         if sequence in self.moved:
             is_past = (self.moved[sequence][1], sequence) <= self.cursor
             return sequence >= self.sequence_floor or not is_past
@@ -408,7 +408,7 @@ class LogModel:
             topic = self.origins[entry.sequence]
             found = [one for one in self.subscriptions if one.group_id == group]
             own = next((one for one in found if one.topic_id == topic), None)
-            if own is None:  # nobody would get it: a dead letter again
+            if own is None:  # no consumer would get it: a dead letter again
                 self.queues[queue].append(entry)
             else:
                 retries = own.retry_topic_id << 8
@@ -441,7 +441,7 @@ class LogModel:
         if is_dead or entry.attempt >= group.attempts_max:
             letters = group.dead_letter_topic_id << 8
             self.queues.setdefault(letters, []).append(entry._replace(topic_queue=letters))
-            if not letters:  # nobody can read them
+            if not letters:  # no group can read them
                 self.dead_lettered.setdefault(group.group_id, []).append(entry.sequence)
             return
         retries = self.priorities.retries(subscription.retry_topic_id, entry.topic_queue)

@@ -47,7 +47,7 @@ def _take_out(path: Path) -> None:
 
 
 def _take_out_at_last(path: Path) -> None:
-    """As `_take_out`, and in any case: who uses it still keeps it, and nobody else finds it.
+    """As `_take_out`, and in any case: its users keep it, and no other finds it.
 
     Raises:
         CalledProcessError: somebody uses it still.

@@ -5,7 +5,7 @@
     node n3 [hw..n3  veth] ----+
 
 A direction is cut by giving the sender a wrong hardware address for the receiver: frames leave, and
-arrive nowhere; nobody is told, connections that stand are hit, too. Clients still reach everybody.
+arrive nowhere, unnoticed; connections that stand are hit, too. Clients still reach everybody.
 It needs root and iproute2; neither iptables nor nft.
 """
 

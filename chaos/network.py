@@ -54,7 +54,7 @@ class Network(Protocol):
         ...
 
     async def cut(self, links: Iterable[Link]) -> None:
-        """From now on all that takes these ways is lost; nobody is told."""
+        """From now on all that takes these ways is lost; neither end hears of it."""
         ...
 
     async def mend(self, links: Iterable[Link]) -> None:
@@ -71,7 +71,7 @@ class Network(Protocol):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on now.
+    """Ports of the loopback interface on which no process listens now.
 
     Below those of outgoing connections: else one of these would take the port of a node that was
     killed, and now and then a node that tries to reach it would reach itself. Each call goes on

@@ -139,7 +139,7 @@ class NodeProcess:
         await self._process.wait()
         try:
             async with asyncio.timeout(_STOP_S):
-                while members_of(self.mark):  # noqa: ASYNC110 - nobody tells
+                while members_of(self.mark):  # noqa: ASYNC110 - no event says so
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             self.send_all(signal.SIGKILL)

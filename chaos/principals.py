@@ -4,7 +4,7 @@
     load     publishes, receives, cancels and looks: a user of the cluster, with grants
     guest    publishes: its grant is taken away and given back while it works
 
-Without access control all of them are nobody, and may do what they like.
+Without access control all of them are anonymous, and may do what they like.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ _NOT_YET: Final = (
 
 @dataclass(frozen=True)
 class Principals:
-    """Their secrets, and whom they trust."""
+    """Their secrets, and the authorities that they trust."""
 
     authority: Path
     users_file: Path

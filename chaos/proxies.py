@@ -3,7 +3,7 @@
     n1 -- n1's address of n2 --> proxy --> where n2 listens
 
 While a direction is cut, what goes that way stays in the proxy, and comes out when it is mended:
-as TCP's own repetitions would bring it. Nobody is told that a connection has ended, either. Unlike
+as TCP's own repetitions would bring it. Neither end hears that a connection has ended. Unlike
 in a real partition a new connection is accepted, and then nothing comes.
 """
 

@@ -47,7 +47,7 @@ class Scenario:
     play: Round
     """One round."""
     rounds: int
-    """So many, where nobody says how many."""
+    """The default number."""
     needs: Literal["", "cuts", "clocks", "power", "room", "rooms", "newcomers"] = ""
     """What the machine or the harness must offer."""
     clock_ms: float = 5.0
@@ -85,7 +85,7 @@ async def kill_follower(stage: Stage) -> None:
 
 
 async def kill_two(stage: Stage) -> None:
-    """The master and a follower die: nobody can serve until one is back."""
+    """The master and a follower die: no node can serve until one is back."""
     nodes = [await stage.master(), await stage.a_follower()]
     await stage.a_moment()
     await stage.ends_mastership("kill -9, two", nodes, killed(nodes), hold_ms=500, heals_first=True)
@@ -152,7 +152,7 @@ async def low_disk(stage: Stage) -> None:
     async with low_disks(nodes, LEFT_MIB):
         await stage.cluster.refusing()
         master = await stage.master()
-        # The publishers wait, so nobody hears of the nodes but those who wait for these messages.
+        # The publishers wait, so only consumers of these messages hear of the nodes.
         await stage.ends_mastership("kill -9, whole", [master], killed([master]), whole=False)
         await stage.cluster.refusing()
     stage.note("low disks, all", nodes, begun_ms)
@@ -178,7 +178,7 @@ async def full(stage: Stage) -> None:
                 ("kill -9, control process", control_killed(master)),
             )
         )
-        # The publishers wait, so nobody hears of the nodes but those who wait for these messages.
+        # The publishers wait, so only consumers of these messages hear of the nodes.
         await stage.ends_mastership(name, [master], fault, whole=False)
     stage.note(_FULL, filled, begun_ms)
     await stage.some_load()
@@ -218,7 +218,7 @@ async def freeze_follower(stage: Stage) -> None:
 
 
 async def freeze_two(stage: Stage) -> None:
-    """The master and a follower stand still: nobody can serve."""
+    """The master and a follower stand still: no node can serve."""
     nodes = [await stage.master(), await stage.a_follower()]
     begun_ms = stage.clock.wall_ms()
     async with frozen(nodes):
@@ -229,7 +229,7 @@ async def freeze_two(stage: Stage) -> None:
 
 
 async def hand_over(stage: Stage) -> None:
-    """The master is told to stop, as for an upgrade."""
+    """The master gets SIGTERM, as for an upgrade."""
     node = await stage.master()
     await stage.ends_mastership("SIGTERM", [node], stopped([node]))
 
@@ -296,7 +296,7 @@ async def crash_at_fsync(stage: Stage) -> None:
 async def decay_master(stage: Stage) -> None:
     """Bits flip in all kinds of files of the master, while it serves and when it is elected again.
 
-    Another node has all of it: nobody may notice but by waiting.
+    Another node has all of it: clients may notice by waiting only.
     """
     node = await stage.master()
     await stage.a_moment()
@@ -359,7 +359,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         Scenario("hand-over", "SIGTERM of the master", hand_over, 1),
         Scenario("master-alone", "the master is cut off", master_alone, 1, "cuts"),
         Scenario("master-unheard", "the master is not heard", master_unheard, 1, "cuts"),
-        Scenario("master-deaf", "the master hears nobody", master_deaf, 1, "cuts"),
+        Scenario("master-deaf", "the master hears no other node", master_deaf, 1, "cuts"),
         Scenario("halves", "a follower is cut off", halves, 1, "cuts"),
         Scenario("clocks", "wall clocks are set", step_clocks, 1, "clocks", 50.0),
         Scenario("fsync", "death at an fsync", crash_at_fsync, 2),

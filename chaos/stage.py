@@ -37,7 +37,7 @@ class Stage:
     rooms: dict[str, Tmpfs] = field(default_factory=dict)
     """Small disks: node id -> where its data is, in scenarios that need `room` or `rooms`."""
     failovers_ms: list[float] = field(default_factory=list)
-    """From a fault that ends a reign to the first message that the next master delivers."""
+    """From a fault that ends a mastership to the first message that the next master delivers."""
     handed_out_ms: list[float] = field(default_factory=list)
     """The same, but to when that master handed it out, by its clock: without what clients add,
     whose calls to the former master may still be under way."""
@@ -122,7 +122,7 @@ class Stage:
 
         Args:
             name: of the fault.
-            nodes: whom it hits.
+            nodes: those that it hits.
             fault: what to do, and to undo.
             hold_ms: how much longer it lasts.
             heals_first: no one can serve before it is healed: the time is taken from there.

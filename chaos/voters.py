@@ -22,7 +22,7 @@ from hourwheel import AsyncAdmin, errors
 from hourwheel.client.members import Members
 
 FORMER_EXIT_CODE: Final = 78
-"""Of a node that is told that it is no member any more."""
+"""Of a node that hears that it is no member any more."""
 _LOOK_S: Final = 0.1
 _KILL_WITHIN_MS: Final = 600
 _DENIED_CALLS: Final = 3
@@ -117,7 +117,7 @@ async def _refused(stage: Stage) -> None:
 
 @asynccontextmanager
 async def _lost(node: NodeProcess) -> AsyncIterator[None]:
-    """Nobody heals it."""
+    """It is not healed."""
     await node.kill()
     yield
 
@@ -135,7 +135,7 @@ async def _change(
     begun_ms = stage.clock.wall_ms()
 
     async def ask(node: NodeProcess) -> int:
-        """How often it was told that this was done."""
+        """How often it got the answer that this was done."""
         while (await _members(cluster)).generation == generation:
             try:
                 async with AsyncAdmin(node.api, **cluster.options(ADMIN)) as admin:
@@ -156,7 +156,7 @@ async def _change(
         async with asyncio.timeout(cluster.hang_s):
             done_count = sum(await asyncio.gather(*asking))
     finally:
-        for one in asking:  # nobody asks for anything once the round is over
+        for one in asking:  # no requests once the round is over
             one.cancel()
     if done_count > 1:
         raise NotWell("two administrators were told that they have changed the members")
@@ -181,7 +181,7 @@ async def _members(cluster: Cluster) -> Members:
 
 
 async def _settled(stage: Stage) -> None:
-    """Wait until all members have a copy that is in sync, and nobody else has."""
+    """Wait until all members have a copy that is in sync, and no other node has."""
     try:
         async with asyncio.timeout(stage.cluster.hang_s):
             while not _is_settled(await _members(stage.cluster), stage.cluster.nodes):

@@ -6,10 +6,10 @@
         await load.settle()                  # no more new messages; all due ones are consumed
     violations = check(load.history, read_stored(directory))
 
-It goes on by itself while nodes are away, and takes nothing back. Whoever is ended in the middle of
-a call has taken it down as one without an answer. The number of messages that
-are under way is bounded, so the load follows what the node and the machine can do: nothing is
-paced by a clock. The same seed makes the same choices; threads and processes still differ.
+It goes on by itself while nodes are away, and takes nothing back. One that is ended in the middle
+of a call has taken it down as one without an answer. The number of messages that are under way is
+bounded, so the load follows what the node and the machine can do: nothing is paced by a clock. The
+same seed makes the same choices; threads and processes still differ.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from chaos.actors import pupils, rereader
-from chaos.actors.company import (
+from chaos.actors import ordered_keys, resets
+from chaos.actors.clients import (
     CONSUMERS,
     QUEUES,
     groups_of,
@@ -32,7 +32,7 @@ from chaos.actors.company import (
     watchers,
     work_ms_max,
 )
-from chaos.actors.trader import Trader
+from chaos.actors.transactions import TransactionClient
 from chaos.history import (
     Accepted,
     Cancel,
@@ -101,7 +101,7 @@ class Workload:
     """No more messages are to be published."""
     clock: SystemClock = field(default_factory=SystemClock)
     principals: Principals | None = None
-    """Who the clients are; None: nobody."""
+    """Who the clients are; None: anonymous."""
     guest_grant: GuestGrant | None = None
     """While it runs, where there are principals."""
 
@@ -109,7 +109,7 @@ class Workload:
         """Nothing is connected yet."""
         self.history.groups = groups_of(self.mix)
         self._open: dict[str, set[int]] = defaultdict(set)
-        """Topic -> messages without an answer or a delivery so far."""
+        """Topic -> messages that have not come yet."""
         self._to_cancel: asyncio.Queue[int] = asyncio.Queue()
         self._keyed: set[int] = set()
         """Messages that have a key of their own."""
@@ -121,7 +121,7 @@ class Workload:
 
     @property
     def open_count(self) -> int:
-        """Messages of which nobody has heard again."""
+        """Messages that have not come yet."""
         return sum(map(len, self._open.values()))
 
     def chooser(self, name: object) -> random.Random:
@@ -156,17 +156,17 @@ class Workload:
                 tasks.create_task(self._publish_unary(channel, 0)),
             ]
             if self.mix.has_transactions:
-                client = AsyncTransactions(channel, group="traders")
-                contradictions = self.history.contradictions
-                self.trader = Trader(client, "beta", self._accept_all, self.fail, contradictions)
-                background.append(tasks.create_task(self.trader.answer()))
-                self._producing.append(tasks.create_task(self._trade()))
+                of = AsyncTransactions(channel, group="transactions")
+                odd = self.history.contradictions
+                self.transactions = TransactionClient(of, "beta", self._accept_all, self.fail, odd)
+                background.append(tasks.create_task(self.transactions.answer()))
+                self._producing.append(tasks.create_task(self._run_transactions()))
             others = publishers(self, producer, self.admin)
             self._producing += [tasks.create_task(one) for one in others]
             if self.mix.has_order:
                 unblocker = self.chooser("decide")
                 background.append(
-                    tasks.create_task(pupils.decide(self.admin, self.history, unblocker))
+                    tasks.create_task(ordered_keys.decide(self.admin, self.history, unblocker))
                 )
             watching = watchers(self, channel, self.admin)
             background += [tasks.create_task(one) for one in watching]
@@ -211,12 +211,12 @@ class Workload:
             self._open[self.history.sent[serial].topic].add(serial)
 
     def close(self, serial: int) -> None:
-        """Nobody waits for this message any more."""
+        """This message is not waited for any more."""
         if serial in self.history.sent:
             self._open[self.history.sent[serial].topic].discard(serial)
 
     def open_in(self, topic: str) -> int:
-        """How many messages of the topic are without an answer or a delivery so far."""
+        """How many messages of the topic have not come yet."""
         return len(self._open[topic])
 
     def note(self) -> None:
@@ -368,9 +368,9 @@ class Workload:
                 ids = [message_id.parse(one.message_id) for one in answer.messages]
                 self.accept(serials, ids, chooser)
 
-    async def _trade(self) -> None:
+    async def _run_transactions(self) -> None:
         """Transactions of few messages, one after the other."""
-        chooser = self.chooser("trader")
+        chooser = self.chooser("transactions")
         while await self.room("beta"):
             serials, times, is_delay = self.make("beta", chooser.randint(1, 4), chooser)
             self.history.deals.append(tuple(serials))
@@ -380,7 +380,7 @@ class Workload:
                 else Message(body_of(serial), due_ms=at)
                 for serial, at in zip(serials, times, strict=True)
             ]
-            await self.trader.trade(serials, messages)
+            await self.transactions.run(serials, messages)
             await self.pass_ms(_TRADE_PAUSE_MS)
 
     def _accept_all(self, serials: list[int], ids: list[MessageId]) -> None:
@@ -422,7 +422,7 @@ class Workload:
         self.note()
 
     def fail(self, serials: list[int], error: errors.HourwheelError) -> None:
-        """These were refused, or nobody knows."""
+        """These were refused, or it is unknown."""
         for serial in serials:
             self.close(serial)
         if not is_undecided(error):
@@ -539,7 +539,7 @@ class Workload:
             except errors.InvalidBatch:
                 serial = None
             self.close(serial or 0)
-            epoch, lease_id = rereader.lease_of(one)
+            epoch, lease_id = resets.lease_of(one)
             times = one.receive_ms, seen_ms, INVISIBLE_MS
             delivery = Delivery(
                 group, one.topic, serial, one.message_id, one.attempt, epoch, *times, lease_id
@@ -562,7 +562,7 @@ class Workload:
         for one in messages:
             chance = chooser.random()
             serial = serial_of(one.body) or 0
-            if group in pupils.ORDERED and pupils.is_poison(serial):
+            if group in ordered_keys.ORDERED and ordered_keys.is_poison(serial):
                 given_back.append(one)
             elif one.attempt >= patience or chance > kept:
                 done.append(one)
@@ -594,6 +594,6 @@ class Workload:
             at_ms = requested_ms, self.clock.wall_ms()
             for one in messages:
                 known = serial_of(one.body) or 0, one.attempt, verb, is_ok
-                lease = rereader.lease_of(one)
+                lease = resets.lease_of(one)
                 self.history.finishes.append(Finish(group, *known, *at_ms, delay_ms, *lease))
         self.note()

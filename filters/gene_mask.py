@@ -1,4 +1,4 @@
-"""The gene mask: which entries of a block can match, told from their genes alone.
+"""The gene mask: which entries of a block can match, by their genes alone.
 
 A filter's tree becomes a smaller one that only ever says too much: a tag or a pair of the gene's
 properties becomes "these bits are set"; what the gene cannot tell, and NOT of anything that it can

@@ -1,6 +1,6 @@
 """Delays that have names: RocketMQ's 18 delay levels, and what its consumers wait before a retry.
 
-Level 1 is 1 s, level 18 is 2 h. Whoever comes from RocketMQ may go on to say levels; the cluster
+Level 1 is 1 s, level 18 is 2 h. Users of RocketMQ may go on to say levels; the cluster
 itself knows milliseconds only.
 """
 

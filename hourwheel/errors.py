@@ -12,7 +12,7 @@
     |   +-- Unprotected            (in the client) a secret would go out in the clear
     |   +-- InvalidRecurrence      (a cron expression, zone, interval or date that is none)
     +-- NotFound: UnknownTopic, UnknownGroup, UnknownRecurrence
-    |   +-- UnknownTransaction     there is none, or it was decided so long ago that nobody knows
+    |   +-- UnknownTransaction     there is none, or it was decided too long ago to be known
     +-- AlreadyExists: AlreadyPending   (a pending message has the dedup key)
     +-- FailedPrecondition
     |   +-- OutOfOrderSequence, UnknownProducer   (idempotence: the answer would be a guess)

@@ -87,7 +87,7 @@ def instant_to_ms(instant: datetime) -> int:
         )
     if instant.utcoffset() is None:
         raise InvalidDueTime(
-            f"{instant!r} has no time zone, and nobody knows which instant it is: give it one "
+            f"{instant!r} has no time zone, so it may be any of several instants: give it one "
             f"(tzinfo=UTC, or .astimezone() for the zone of this machine)"
         )
     due_ms = -((_EPOCH - instant) // _MILLISECOND)

@@ -7,7 +7,7 @@ from typing import Final
 
 MESSAGE_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 MESSAGE_BODY_BYTES_DEFAULT: Final = MESSAGE_BODY_BYTES_MAX - 64 * 1024
-"""What a node accepts if it is not told otherwise: with the largest metadata and all that is around
+"""What a node accepts by default: with the largest metadata and all that is around
 them, an answer with one such message is below 4 MiB, the most that gRPC clients receive by default.
 """
 MESSAGE_META_BYTES_MAX: Final = 32 * 1024

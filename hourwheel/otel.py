@@ -303,7 +303,7 @@ def context_of(message: ReceivedMessage) -> Context:
     """
     try:
         properties = message.properties
-    except errors.HourwheelError:  # who reads the body of a damaged message is told
+    except errors.HourwheelError:  # reading a damaged message's body raises it
         return Context()
     return propagate.extract(properties, context=Context())
 
@@ -333,7 +333,7 @@ def _current_span(tracer: trace.Tracer, name: str, **settings: Any) -> Iterator[
 
 def _end_published(span: trace.Span, future: "asyncio.Future[MessageId]") -> None:
     if future.cancelled():
-        _end_failed(span, asyncio.CancelledError("nobody waits for the outcome any more"))
+        _end_failed(span, asyncio.CancelledError("the caller does not wait any more"))
     elif (error := future.exception()) is not None:
         _end_failed(span, error)
     else:

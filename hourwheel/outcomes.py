@@ -40,13 +40,13 @@ class TransactionState(IntEnum):
     """What has become of a transaction."""
 
     OPEN = 1
-    """Prepared: nobody sees its messages."""
+    """Prepared: its messages are not visible."""
     COMMITTED = 2
     """Its messages are published."""
     ROLLED_BACK = 3
     """They never were: somebody's word."""
     EXPIRED = 4
-    """They never were: nobody has said in time what became of it."""
+    """They never were: its outcome was not reported in time."""
 
 
 class IfPending(IntEnum):

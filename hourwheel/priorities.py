@@ -7,8 +7,8 @@ topic's numbers, which exists once something was released there:
     queue    0 ... queue count - 1        247  248  ...  255
     priority         0                      1    2  ...    9
 
-The same holds of the topic of a group's retries. So an entry's queue says its priority, and nobody
-need read the message. A topic with more queues than 247 has no room for priorities.
+The same holds of the topic of a group's retries. So an entry's queue says its priority, without the
+message. A topic with more queues than 247 has no room for priorities.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """Files that are read again when they change while a program runs: settings, certificates, keys.
 
 What is looked at is each file that was read. Files that change one after the other may not fit
-together for a moment, and may never: then what they said before stays in use as a whole, that is
-told once, and they are tried again at each look.
+together for a moment, and may never: then what they said before stays in use as a whole, `note` is
+called once, and they are tried again at each look.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _Seen = tuple[tuple[int, int, int], ...]
 
 
 class ChangeReport(Protocol):
-    """Who is told what became of a change. May be called in another thread."""
+    """Called with what became of a change. May be called in another thread."""
 
     def used(self, paths: Sequence[str], *, is_new: bool) -> None:
         """Files have changed and are in use; `is_new`: they say something else than before."""

@@ -6,7 +6,7 @@ Packages, from the top; each imports only what stands below it:
     process    a node as a process: configuration in, servers started and stopped in order
     api        gRPC towards clients: requests checked, answers put into messages
     cluster    a node among others, or alone: membership, streams to followers, snapshots
-    metrics    what Prometheus is told
+    metrics    what Prometheus scrapes
     broker     the engine: time, threads, group commit, background jobs of a shard
     repair     what happens when bytes of this node turn out to be damaged
     consumers  receive, acknowledge, long polls: the consumers' side of the engine

@@ -49,7 +49,7 @@ class NodeFiles(WatchedFiles[T]):
         Args:
             paths: the files.
             make: reads them and makes something of them. Raises ConfigError.
-            note: is told of a change whether it was refused. May be called in another thread.
+            note: called with whether a change was refused. May be called in another thread.
 
         Raises:
             ConfigError: of `make`.

@@ -1,7 +1,7 @@
-"""Why other nodes, or who says to be one, were refused: counted by reason, and told now and then.
+"""Why other nodes, or who says to be one, were refused: counted by reason, and logged now and then.
 
-Whoever is refused chooses how often, and part of what for: a length, a version, a name. So the
-reasons that are told apart are few, and so are the lines of the log: behind the first ones of a
+A refused caller chooses how often, and part of what for: a length, a version, a name. So the
+reasons that are counted are few, and so are the lines of the log: behind the first ones of a
 window refusals are counted, and the next line says how many there were.
 """
 
@@ -23,7 +23,7 @@ class Refusals:
     def __init__(
         self, monotonic_s: Callable[[], float], say: Callable[[str, str, int], None]
     ) -> None:
-        """Nobody was refused yet.
+        """None was refused yet.
 
         Args:
             monotonic_s: now, in seconds of a clock that never jumps.

@@ -57,7 +57,7 @@ class Listener:
 
         Args:
             serve: serves a connection to its end; the socket is closed behind it.
-            on_bug: is told of what `serve` raises.
+            on_bug: called with what `serve` raises.
         """
         self._serve, self._on_bug = serve, on_bug
         self._tasks: dict[asyncio.Task[None], socket.socket] = {}

@@ -78,7 +78,7 @@ class DelayLogWriter:
     def _write_blobs(self, units: Units, blobs: Sequence[Buffer], lost: NDArray[np.int64]) -> None:
         """Write blobs one by one. A lost one is empty; its unit keeps the place where it is bad.
 
-        So whoever receives such a message gets the error with file and offset, not its bytes.
+        So the receiver of such a message gets the error with file and offset, not its bytes.
         """
         lengths = blob_lengths(units)
         lengths[lost] = 0

@@ -64,7 +64,7 @@ class Footer(NamedTuple):
     first_page: int = 0
     """Units with attempt 1 are of sequences in pages of 65,536 from this one to"""
     end_page: int = 0
-    """before this one; 0: nobody knows, as in runs of earlier versions."""
+    """before this one; 0: unknown, as in runs of earlier versions."""
 
 
 def pack_footer(footer: Footer) -> bytes:

@@ -1,4 +1,4 @@
-"""What a shard's log says of transactions, told naively: a part of chaos/log_model.py."""
+"""What a shard's log says of transactions, by a naive model: a part of chaos/log_model.py."""
 
 from collections.abc import Container
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the log means for ordered groups, told naively: see `chaos.log_model`."""
+"""What the log means for ordered groups, by a naive model: see `chaos.log_model`."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Turns:
             resolved: all that are resolved now; it only grows.
             start: what is before it was let go by retention.
             meta_at: the metadata of the message at a position.
-            filters: all that the group ever had; what one of them does not take is in nobody's way.
+            filters: all that the group ever had; what one of them does not take blocks none.
         """
         floor = max(start, self.floors.get(place, 0))
         while floor in resolved:

@@ -1,4 +1,4 @@
-"""Who decides about the topics and groups of a log, told naively: beside chaos/log_model.py."""
+"""The owner of the topics and groups of a log: beside the naive model of chaos/log_model.py."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Dedup keys, told naively for `chaos.log_model`: of topic and key one message is pending."""
+"""Dedup keys, a part of `chaos.log_model`: of topic and key one message is pending."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class UniqueKeys:
     taken: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Sequence of each message whose key a pending one had -> (`DedupOutcome`, that one)."""
     answers: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict)
-    """Offset of a record -> ordinal in it -> the same: what callers must be told."""
+    """Offset of a record -> ordinal in it -> the same: what callers must get."""
 
     def raise_level(self, batch: RecordBatch) -> None:
         """The log's feature level rises."""
@@ -78,7 +78,7 @@ class UniqueKeys:
     def answers_from(
         self, base_sequence: int, count: int, *, at: int = 0
     ) -> dict[int, tuple[int, int]]:
-        """What those are told who published messages from a sequence on, by ordinal from `at`."""
+        """The answers for messages published from a sequence on, by ordinal from `at`."""
         every = range(base_sequence, base_sequence + count)
         return {at + one - base_sequence: self.taken[one] for one in every if one in self.taken}
 

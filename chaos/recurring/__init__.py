@@ -1,1 +1,1 @@
-"""Recurring messages: what the log means for them, told naively."""
+"""Recurring messages: what the log means for them, by a naive model."""

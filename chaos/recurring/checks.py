@@ -59,7 +59,7 @@ def _left_out(history: History, stored: Stored) -> Iterator[tuple[str, str]]:
 def _unwanted(
     history: History, stored: Stored, clock_ms: float, lead_ms: float
 ) -> Iterator[tuple[str, str]]:
-    """Once it was told to be paused or deleted, nothing falls due until it is to go on."""
+    """Once it is confirmed as paused or deleted, nothing falls due until it is to go on."""
     changes = defaultdict(list)
     for change in history.changes:
         changes[change.name].append(change)

@@ -1,4 +1,4 @@
-"""What the log means for recurrences, told naively: see `chaos.log_model`."""
+"""What the log means for recurrences, by a naive model: see `chaos.log_model`."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -115,7 +115,7 @@ async def _consume(
                 break
             for message in received:
                 _show(output, message)
-            sys.stdout.flush()  # before they are acknowledged: what nobody saw must come again
+            sys.stdout.flush()  # before they are acknowledged: unseen messages must come again
             if received and is_acked:
                 await consumer.ack(received)
             shown += len(received)

@@ -28,7 +28,7 @@ def list_damaged(
 ) -> None:
     """List messages that the master cannot read and that no replica has intact.
 
-    Without a group are those that nobody should get yet: the scrubber came by them. It takes a day
+    Without a group are those that no group should get yet: the scrubber found them. It takes a day
     and more where there is much; what a group should get is found when it is read.
     """
     output = Output(is_json=is_json)
@@ -82,7 +82,7 @@ def _show(output: Output, found: list[DamagedMessage]) -> None:
             continue
         parts = (
             *(format_instant(one.due_ms), str(one.message_id), f"{one.body_bytes:,} B"),
-            f"group: {one.group}" if one.group else "nobody waits for it yet",
+            f"group: {one.group}" if one.group else "no group needs it yet",
             f"topic: {one.topic}",
             f"in: {one.stands_in}" if one.stands_in != one.topic else "",
             *(f"tries: {one.tries:,}", one.place),

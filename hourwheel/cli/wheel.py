@@ -16,7 +16,7 @@ _SECOND_MS: Final = 1_000
 _DELAYS_S: Final = (
     *(0, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400, 90 * 86_400, 365 * 86_400),
 )
-"""Bounds where nobody says which: fine where it is near."""
+"""Default bounds: fine where it is near."""
 _BAR: Final = 40
 """So many characters are the longest bar."""
 

@@ -22,7 +22,7 @@ from hourwheel.v1 import consumer_pb2
 SOON_MESSAGES_MAX: Final = 4_096
 """So many messages wait for no timer."""
 UNDECIDED: Final = -1
-"""As an outcome: STALE, and nobody knows whether by an earlier try of the same."""
+"""As an outcome: STALE, perhaps by an earlier try of the same."""
 RETRY_MS: Final = 1_000.0
 """Pause after a call that failed in spite of its own retries."""
 
@@ -39,7 +39,7 @@ class Acker:
     """Sends acknowledgements of one group. Belongs to one event loop."""
 
     def __init__(self, channel: Channel, group: str, *, linger_ms: float) -> None:
-        """`linger_ms`: how long messages that nobody waits for may be collected."""
+        """`linger_ms`: how long acknowledgements without a waiter may be collected."""
         self._channel = channel
         self._group = group
         self._linger_ms = linger_ms
@@ -49,7 +49,7 @@ class Acker:
         self._timer: asyncio.TimerHandle | None = None
         self._last_error: errors.HourwheelError | None = None
         self.deferred: errors.HourwheelError | None = None
-        """An error that no later call will mend and that nobody has been told."""
+        """An error that no later call will mend and that no caller has got yet."""
         self.stale_count = 0
         """Messages of `add_soon` that were not acknowledged before their lease ended."""
         self.undecided_count = 0
@@ -170,7 +170,7 @@ class Acker:
                 self._on_failure(error, soon)
                 if not self._waiting:
                     return
-            except BaseException as error:  # whoever ends this task tells those who wait
+            except BaseException as error:  # close tells those who wait
                 self._waiting = waiting + self._waiting
                 if isinstance(error, asyncio.CancelledError):  # and acknowledges the rest
                     for chosen in soon:

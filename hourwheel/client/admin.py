@@ -23,7 +23,7 @@ from hourwheel.client.damage import DamagedMessage
 from hourwheel.client.groups.dead_letters import DeadLetterAdmin
 from hourwheel.client.groups.positions import SkipAdmin
 from hourwheel.client.lookup import Lookups
-from hourwheel.client.members import NOBODY, Members
+from hourwheel.client.members import NO_NODES, Members
 from hourwheel.client.pending import PendingAdmin
 from hourwheel.client.recurring.recurrences import RecurrenceAdmin
 from hourwheel.client.wheel import WheelDescription
@@ -167,7 +167,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
             InvalidArgument: a tolerance or a retention out of range.
             FeatureLevelTooLow: a retention, and some node is of an earlier version.
             UnknownTopic, FailedPrecondition: there is none, or it has another version.
-            Timeout: nobody knows whether it was changed.
+            Timeout: it is unknown whether it was changed.
         """
         check_count(dispatch_tolerance_ms or 0, "dispatch_tolerance_ms")
         check_count(retention_ms or 0, "retention_ms", at_most=RETENTION_MS_MAX)
@@ -184,7 +184,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
 
         Raises:
             UnknownTopic: there is none.
-            Timeout: nobody knows whether it was deleted.
+            Timeout: it is unknown whether it was deleted.
         """
         await self._channel.call(DELETE_TOPIC, admin_pb2.DeleteTopicRequest(name=name))
 
@@ -261,7 +261,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
             InvalidArgument: a number is negative, out of range or no whole one.
             UnknownGroup: there is none.
             FailedPrecondition: it has another version.
-            Timeout: nobody knows whether it was changed.
+            Timeout: it is unknown whether it was changed.
         """
         request = admin_pb2.UpdateGroupRequest(
             name=name,
@@ -302,7 +302,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
 
         Raises:
             UnknownGroup: there is none.
-            Timeout: nobody knows whether it was deleted.
+            Timeout: it is unknown whether it was deleted.
         """
         await self._channel.call(DELETE_GROUP, admin_pb2.DeleteGroupRequest(name=name))
 
@@ -341,8 +341,8 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
 
         Raises:
             InvalidArgument: `shard` is negative or no whole number.
-            FailedPrecondition: that node is not known or not in sync, or nobody took over.
-            Timeout: nobody knows who is master now: ask for the `status`.
+            FailedPrecondition: that node is not known or not in sync, or no node took over.
+            Timeout: the outcome is unknown: see the `status`.
         """
         check_count(shard, "shard")
         request = admin_pb2.TransferMasterRequest(shard=shard, to_node_id=to)
@@ -355,7 +355,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
 
     async def change_members(
         self,
-        add: Mapping[str, str] = NOBODY,
+        add: Mapping[str, str] = NO_NODES,
         remove: Iterable[str] = (),
         *,
         expected_generation: int | None = None,
@@ -372,7 +372,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
         Raises:
             FailedPrecondition: it would lose the majority or the last copies in sync, an id was
                 used before, a change is under way, or somebody else was faster.
-            Timeout: nobody knows: look at `members`.
+            Timeout: the outcome is unknown: look at `members`.
         """
         return await members.change_members(self._channel, add, remove, expected_generation)
 
@@ -434,8 +434,8 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
     ) -> list[DamagedMessage]:
         """Give damaged messages up for a group; those that were given up.
 
-        They become its dead letters, where whoever can read them gets them; those that stand there
-        already are done with. What can be read by now is left alone.
+        They become its dead letters, where a consumer that can read them gets them; those that are
+        dead letters already are done with. What can be read by now is left alone.
 
         Args:
             group: the group.

@@ -116,7 +116,16 @@ def draft_one(message: Message) -> Draft:
     times = np.array((time_ms or 0,), np.int64)
     requested = _requested_by(encoded)
     dedup = _dedup_keys((message,))
-    return Draft([body], times, due_ms is None, encoded, size, size, dedup, requested)
+    return Draft(
+        bodies=[body],
+        times_ms=times,
+        is_relative=due_ms is None,
+        metas=encoded,
+        blob_bytes=size,
+        largest_bytes=size,
+        dedup=dedup,
+        requested=requested,
+    )
 
 
 def draft_messages(messages: Seq[Message]) -> list[tuple[Draft, list[int] | None]]:
@@ -347,14 +356,14 @@ def cut(draft: Draft, *, messages_max: int, bytes_max: int) -> Iterator[Draft]:
         if encoded is not None:
             blob_bytes += sum(len(each.raw) for each in encoded)
         yield Draft(
-            bodies,
-            draft.times_ms[first : first + step],
-            draft.is_relative,
-            encoded,
-            blob_bytes,
-            draft.largest_bytes,
-            None if draft.dedup is None else draft.dedup[first : first + step],
-            draft.requested,
+            bodies=bodies,
+            times_ms=draft.times_ms[first : first + step],
+            is_relative=draft.is_relative,
+            metas=encoded,
+            blob_bytes=blob_bytes,
+            largest_bytes=draft.largest_bytes,
+            dedup=None if draft.dedup is None else draft.dedup[first : first + step],
+            requested=draft.requested,
         )
 
 
@@ -372,14 +381,14 @@ def join(drafts: Seq[Draft]) -> Draft:
         each = [draft.dedup or [NO_DEDUP_KEY] * draft.count for draft in drafts]
         dedup = list(chain.from_iterable(each))
     return Draft(
-        list(chain.from_iterable(draft.bodies for draft in drafts)),
-        np.concatenate([draft.times_ms for draft in drafts]),
-        drafts[0].is_relative,
-        encoded,
-        sum(draft.blob_bytes for draft in drafts),
-        max(draft.largest_bytes for draft in drafts),
-        dedup,
-        Requested(*map(any, zip(*(draft.requested for draft in drafts), strict=True))),
+        bodies=list(chain.from_iterable(draft.bodies for draft in drafts)),
+        times_ms=np.concatenate([draft.times_ms for draft in drafts]),
+        is_relative=drafts[0].is_relative,
+        metas=encoded,
+        blob_bytes=sum(draft.blob_bytes for draft in drafts),
+        largest_bytes=max(draft.largest_bytes for draft in drafts),
+        dedup=dedup,
+        requested=Requested(*map(any, zip(*(draft.requested for draft in drafts), strict=True))),
     )
 
 

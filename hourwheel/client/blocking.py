@@ -39,7 +39,7 @@ from hourwheel.client.groups.dead_letters import DeadLetterMessage, Redriven
 from hourwheel.client.groups.positions import Skipped
 from hourwheel.client.lookup import History, KeyMessage
 from hourwheel.client.loop_thread import LoopThread
-from hourwheel.client.members import NOBODY, Members
+from hourwheel.client.members import NO_NODES, Members
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.pending import PendingMessage
@@ -75,7 +75,7 @@ class _SoonPublished(concurrent.futures.Future[MessageId]):
         self.set_running_or_notify_cancel()
 
     def result(self, timeout: float | None = None) -> MessageId:
-        """The id. Raises `Forked` where nobody will ever know it."""
+        """The id. Raises `Forked` where it stays unknown."""
         self._home.enter()
         return super().result(timeout)
 
@@ -481,7 +481,7 @@ class Admin(BlockingPending, BlockingRecurrences, BlockingPositions):
 
     def change_members(
         self,
-        add: Mapping[str, str] = NOBODY,
+        add: Mapping[str, str] = NO_NODES,
         remove: Iterable[str] = (),
         *,
         expected_generation: int | None = None,

@@ -17,7 +17,7 @@ class Room:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def try_take(self, size: int) -> bool:
-        """As `take`, without waiting: whether there was room, and nobody before."""
+        """As `take`, without waiting: whether there was room, and no one waits before."""
         if self._waiters or not self._fits(size):
             return False
         self._used += size
@@ -37,7 +37,7 @@ class Room:
             raise
 
     def give_back(self, size: int) -> None:
-        """Free `size` bytes and let in those for whom there is room now."""
+        """Free `size` bytes and let in waiters for which there is room now."""
         self._used -= size
         while self._waiters and (self._waiters[0][1].done() or self._fits(self._waiters[0][0])):
             waiting, waiter = self._waiters.popleft()

@@ -45,7 +45,7 @@ class TopicInfo:
     dispatch_tolerance_ms: int = 0
     """What falls due at one time is shown to consumers over so many milliseconds at most."""
     retention_ms: int = 0
-    """For how long what was released stays, and histories are told; 0: the nodes' default."""
+    """For how long released messages and their histories are kept; 0: the nodes' default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,32 +231,32 @@ def group_of(group: admin_pb2.Group) -> GroupInfo:
     """The group that a message tells of."""
     settings = group.settings
     return GroupInfo(
-        group.name,
-        settings.attempts_max,
-        settings.invisible_ms,
-        settings.retry_delay_ms,
-        settings.retry_delay_ms_max,
-        tuple(
+        name=group.name,
+        attempts_max=settings.attempts_max,
+        invisible_ms=settings.invisible_ms,
+        retry_delay_ms=settings.retry_delay_ms,
+        retry_delay_ms_max=settings.retry_delay_ms_max,
+        lags=tuple(
             GroupLag(
-                lag.topic,
-                lag.unresolved_count,
-                lag.leased_count,
-                lag.damaged_count,
-                lag.oldest_age_ms,
-                lag.blocked_count,
-                tuple(map(message_id.parse, lag.blocked_message_ids)),
+                topic=lag.topic,
+                unresolved_count=lag.unresolved_count,
+                leased_count=lag.leased_count,
+                damaged_count=lag.damaged_count,
+                oldest_age_ms=lag.oldest_age_ms,
+                blocked_count=lag.blocked_count,
+                blocked_message_ids=tuple(map(message_id.parse, lag.blocked_message_ids)),
             )
             for lag in group.lags
         ),
-        tuple(map(subscription_of, group.subscriptions)),
-        group.description,
-        group.is_paused,
-        group.version,
-        tuple(settings.retry_delays.delays_ms),
-        settings.retry_jitter_percent,
-        start_of(settings),
-        settings.in_flight_max,
-        settings.per_second_max,
-        order_of(settings),
-        settings.keeps_expired,
+        subscriptions=tuple(map(subscription_of, group.subscriptions)),
+        description=group.description,
+        is_paused=group.is_paused,
+        version=group.version,
+        retry_delays_ms=tuple(settings.retry_delays.delays_ms),
+        retry_jitter_percent=settings.retry_jitter_percent,
+        start=start_of(settings),
+        in_flight_max=settings.in_flight_max,
+        per_second_max=settings.per_second_max,
+        order=order_of(settings),
+        keeps_expired=settings.keeps_expired,
     )

@@ -426,14 +426,14 @@ class AsyncConsumer:
         """Have the node end polls whose `receive` was cancelled, and give back what they brought.
 
         For who receives no more for a while, with `prefetch_messages=0`, and still has messages to
-        finish. Without it a poll that waits may lease messages that nobody sees.
+        finish. Without it a poll that waits may lease messages that no caller sees.
         """
         self._channel.home.enter()
         await self._poll_of.settle()
         await self._give_back([])
 
     async def close(self) -> None:
-        """Acknowledge what `ack_soon` has, give back what nobody asked for, and end.
+        """Acknowledge what `ack_soon` has, give back unread messages, and end.
 
         Raises:
             HourwheelError: acknowledging failed; the consumer is closed all the same.
@@ -517,7 +517,7 @@ class AsyncConsumer:
         return False
 
     def _on_poller_done(self, poller: "asyncio.Task[None]") -> None:
-        """A failure that trying again does not mend, or a bug of ours: the next caller is told."""
+        """A failure that trying again does not mend, or a bug of ours: the next call raises it."""
         self._pollers.discard(poller)
         self._is_settled = False
         if poller.cancelled() or (error := poller.exception()) is None:
@@ -565,7 +565,7 @@ class AsyncConsumer:
             if not requested:
                 self._taken.clear()
                 self._lacks_room = True
-                if not self.buffer.has_room:  # nobody has taken any just before
+                if not self.buffer.has_room:  # none was taken just before
                     await self._taken.wait()
                 continue
             batch = None

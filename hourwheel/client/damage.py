@@ -67,14 +67,14 @@ async def discard_damaged(
 
 def _message(one: admin_pb2.DamagedMessage) -> DamagedMessage:
     return DamagedMessage(
-        message_id.parse(one.message_id),
-        one.group,
-        one.topic,
-        one.stands_in,
-        one.due_ms,
-        one.attempt,
-        one.body_bytes,
-        one.place,
-        one.found_ms,
-        one.tries,
+        message_id=message_id.parse(one.message_id),
+        group=one.group,
+        topic=one.topic,
+        stands_in=one.stands_in,
+        due_ms=one.due_ms,
+        attempt=one.attempt,
+        body_bytes=one.body_bytes,
+        place=one.place,
+        found_ms=one.found_ms,
+        tries=one.tries,
     )

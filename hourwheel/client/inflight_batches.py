@@ -129,7 +129,7 @@ class _Hole(IntEnum):
     CERTAIN = 1
     """A batch in between is known not to have been taken."""
     UNCERTAIN = 2
-    """Nobody knows whether one in between was taken."""
+    """It is unknown whether one in between was taken."""
 
 
 class PublishWindow(Generic[Token]):
@@ -211,7 +211,15 @@ class PublishWindow(Generic[Token]):
         errors.invariant(self.has_room, "the publish window is full")
         count = sum(of_topic for _, of_topic in topics)
         self._queue.append(
-            Batch(topics, raw, count, token, self._producer_id, self._next_sequence, deadline_ms)
+            Batch(
+                topics=topics,
+                raw=raw,
+                count=count,
+                token=token,
+                producer_id=self._producer_id,
+                first_sequence=self._next_sequence,
+                deadline_ms=deadline_ms,
+            )
         )
         if self._make_producer_id is not None:
             self._next_sequence += count
@@ -332,7 +340,7 @@ class PublishWindow(Generic[Token]):
             self.give_up(failure.error)
 
     def _find_too_large(self, error: errors.HourwheelError) -> Batch[Token] | None:
-        """The batch in flight that gRPC let nobody read, where it says that of one: not taken.
+        """The batch in flight that gRPC refused as too large, where it says so of one: not taken.
 
         It names the size of the request.
         """

@@ -31,7 +31,7 @@ class MessageEvent(NamedTuple):
 
     kind: EventKind
     at_ms: int
-    """When its record came into the log, by the cluster's clock; 0: nobody knows any more."""
+    """When its record came into the log, by the cluster's clock; 0: not known any more."""
     group: str
     """Which group; empty where there is none, or it was deleted since."""
     attempt: int
@@ -117,7 +117,7 @@ class Lookups:
     async def history(self, of: MessageId | str, topic: str = "") -> History:
         """What became of a message, event by event, as far back as the log goes.
 
-        To whom it was leased and who cancelled it is not in the log.
+        The log does not say which consumer leased it, or which client cancelled it.
 
         Args:
             of: its id.
@@ -152,14 +152,14 @@ def _request(
 
 def _event(event: lookup_pb2.MessageEvent) -> MessageEvent:
     return MessageEvent(
-        EventKind(event.kind),
-        event.at_ms,
-        event.group,
-        event.attempt,
-        event.due_ms,
-        event.topic,
-        event.producer_id,
-        event.priority,
+        kind=EventKind(event.kind),
+        at_ms=event.at_ms,
+        group=event.group,
+        attempt=event.attempt,
+        due_ms=event.due_ms,
+        topic=event.topic,
+        producer_id=event.producer_id,
+        priority=event.priority,
     )
 
 

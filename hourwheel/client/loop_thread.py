@@ -25,7 +25,7 @@ from hourwheel.stalls import StallRecorder, TurnRecorder, find_recorder
 from hourwheel.transport.fork_guard import Home
 
 EXIT_S: Final = 3.0
-"""How long the exit of the interpreter waits for clients that nobody closed."""
+"""How long the exit of the interpreter waits for clients that are not closed."""
 Result = TypeVar("Result")
 _Arguments = TypeVarTuple("_Arguments")
 Closing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -63,7 +63,7 @@ class LoopThread:
 
         Raises:
             Cancelled: the client is closed, or was closed meanwhile.
-            FailedPrecondition: this is the client's own thread, in which nobody may wait for it.
+            FailedPrecondition: this is the client's own thread, which must not wait for itself.
             Forked: the client belongs to another process.
         """
         return _wait(self.begin(coroutine))
@@ -168,7 +168,7 @@ class LoopThread:
 
     def _on_background_end(self, end: "concurrent.futures.Future[None]") -> None:
         if not end.cancelled():
-            end.exception()  # nobody is left to be told
+            end.exception()  # no caller is left to get it
         self.stop()
 
     def _start(self) -> "_Loop":
@@ -311,7 +311,7 @@ class _Begun(Generic[Result]):
         return future.result()
 
     def abandon(self) -> None:
-        """Nobody waits any more: it is cancelled, unless it is known what came of it."""
+        """Its caller has gone: it is cancelled, unless its outcome is known."""
         if self._loop is not None and not self._is_known:
             self._loop.call_soon_threadsafe(self._cancel)
 
@@ -331,9 +331,9 @@ def _wait(future: "concurrent.futures.Future[Result]") -> Result:
 
 
 def _serve(loop: _Loop) -> None:
-    """The thread: runs the loop until it is stopped; then nobody is left waiting in it.
+    """The thread: runs the loop until it is stopped; then no call is left waiting in it.
 
-    The loop is ended here and by nobody else: another thread may run a loop of its own.
+    The loop is ended here and nowhere else: another thread may run a loop of its own.
     """
     try:
         loop.run_forever()

@@ -9,7 +9,7 @@ from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import CHANGE_MEMBERS, LIST_MEMBERS
 from hourwheel.v1 import members_pb2
 
-NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+NO_NODES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

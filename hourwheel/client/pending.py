@@ -51,7 +51,7 @@ class PendingCount(NamedTuple):
     scanned_count: int
     """Pending messages that were looked at."""
     corrupt_count: int
-    """Of those, damaged ones, of which nobody can tell whether they match: not counted as such."""
+    """Of those, damaged ones, of which it is unknown whether they match: not counted as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class PendingCancelled:
     scanned_count: int = 0
     """Pending messages that were looked at."""
     corrupt_count: int = 0
-    """Damaged ones, of which nobody can tell whether they match: left alone."""
+    """Damaged ones, of which it is unknown whether they match: left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class PendingRescheduled:
     scanned_count: int = 0
     """Pending messages that were looked at. What was moved further on may be among them twice."""
     corrupt_count: int = 0
-    """Damaged ones, of which nobody can tell whether they match: left alone."""
+    """Damaged ones, of which it is unknown whether they match: left alone."""
 
 
 class Range(NamedTuple):
@@ -201,13 +201,13 @@ def _wire(of: Range) -> filter_pb2.FilterExpression | None:
 def _message(message: admin_pb2.PendingMessage, *, with_body: bool) -> PendingMessage:
     raw = message.meta.SerializeToString() if message.HasField("meta") else b""
     return PendingMessage(
-        message_id.parse(message.message_id),
-        message.due_ms,
-        message.store_ms,
-        decode(raw) if raw else NO_META,
-        message.body_bytes,
-        message.body if with_body and not message.is_corrupt else None,
-        message.is_corrupt,
+        message_id=message_id.parse(message.message_id),
+        due_ms=message.due_ms,
+        store_ms=message.store_ms,
+        meta=decode(raw) if raw else NO_META,
+        body_bytes=message.body_bytes,
+        body=message.body if with_body and not message.is_corrupt else None,
+        is_corrupt=message.is_corrupt,
     )
 
 
@@ -285,7 +285,7 @@ class PendingAdmin:
             from_ms: see `list_pending`.
             to_ms: see `list_pending`.
             key_prefix: instead of a filter: what a key of theirs begins with.
-            on_progress: told now and then what is done so far.
+            on_progress: called now and then with what is done so far.
 
         Raises:
             HourwheelError: a call failed; what is cancelled stays so, and calling again is safe.
@@ -313,7 +313,7 @@ class PendingAdmin:
             from_ms: see `list_pending`.
             to_ms: see `list_pending`.
             key_prefix: instead of a filter: what a key of theirs begins with.
-            on_progress: told now and then what is done so far.
+            on_progress: called now and then with what is done so far.
 
         Raises:
             InvalidDueTime: `due_ms` lies before 2001, or is no whole number.

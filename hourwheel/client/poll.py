@@ -1,7 +1,7 @@
 """One poll for messages: what is asked, and what becomes of the answer.
 
 Where the client checks the filter, an answer's messages that do not match are acknowledged here,
-and nobody sees them.
+and no caller sees them.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class _Poller:
     poller_id: int
     number: int = 1
     is_given_up: bool = False
-    """Nobody waits for the answer, and the node may not know it yet."""
+    """The caller has gone, and the node may not know it yet."""
 
 
 class Poll:
@@ -92,9 +92,9 @@ class Poll:
         if wanted is not None and wanted.check_at_client:
             self._own = FilterCheck(wanted)
         self._filter_check: FilterCheck | None = None
-        """Of the filter that a node last told us to check."""
+        """Of the filter that a node last left to us to check."""
         self._unseen: deque[str] = deque(maxlen=_UNSEEN_MAX)
-        """Receipts of answers that nobody got, the last ones."""
+        """Receipts of answers that no caller got, the last ones."""
         self._idle: list[_Poller] = []
         """Those that ask for nothing now; the last one first, and behind all the unanswered."""
         self.filtered_count = 0
@@ -108,7 +108,7 @@ class Poll:
         Args:
             count: how many messages to ask for.
             wait_ms: how long to wait for the first one.
-            pace: is told how it ended.
+            pace: hears how it ended.
             is_urgent: False: it may wait some milliseconds, to go with others.
         """
         await self.join()
@@ -220,13 +220,13 @@ class Poll:
             poller.number += 1
 
     def take_unseen(self) -> list[consumer_pb2.ReceiptRange]:
-        """What was leased to us lately and nobody here will see: for who gives it back."""
+        """What was leased to us lately and no caller here will see: to be given back."""
         ranges = [consumer_pb2.ReceiptRange(receipt=receipt) for receipt in self._unseen]
         self._unseen.clear()
         return ranges
 
     def read(self, answer: consumer_pb2.ReceiveResponse) -> ReceivedBatch:
-        """The messages of an answer that match. Raises where nobody can read it: it is unseen."""
+        """The messages of an answer that match. Raises where it cannot be read: it is unseen."""
         try:
             return self._read(answer)
         except errors.HourwheelError:

@@ -1,9 +1,9 @@
 """What a consumer holds: messages leased and not yet handed out, and ranges to be acknowledged.
 
 Pure: no socket, no clock; a lock, since callers that block take messages in threads of their own.
-A message whose lease is over is never handed out: the node will deliver it again, and nobody could
-acknowledge it any more. Each such delivery counts as an attempt, so a consumer that holds more than
-it can handle would make dead letters of what nobody has looked at. It learns to hold less.
+A message whose lease is over is never handed out: the node will deliver it again, and it could
+not be acknowledged any more. Each such delivery counts as an attempt, so a consumer that holds more
+than it can handle would make dead letters of unread messages. It learns to hold less.
 """
 
 import threading

@@ -296,7 +296,7 @@ class AsyncProducer:
     async def flush(self) -> None:
         """Send without lingering, and wait until nothing is under way.
 
-        Failures are told where the messages were published, not here.
+        Failures are raised where the messages were published, not here.
         """
         self._channel.home.enter()
         await self._pump.flush()
@@ -317,7 +317,7 @@ class AsyncProducer:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
                 await self._pump.flush()
         except TimeoutError:
-            pass  # told to those who wait for the messages: the pump fails them
+            pass  # the pump fails the messages with it
         finally:
             await self._pump.close()
             if self._owns_channel:
@@ -340,7 +340,7 @@ class AsyncProducer:
 
 @contextmanager
 def _forgotten_on_failure(futures: "list[asyncio.Future[PublishedIds]]") -> Iterator[None]:
-    """If the block fails, or its task is cancelled, nobody will ask for these any more."""
+    """If the block fails, or its task is cancelled, these are not waited for any more."""
     try:
         yield
     except BaseException:

@@ -41,7 +41,7 @@ from hourwheel.transport.grpc_errors import make_error
 from hourwheel.transport.retry import Failure
 from hourwheel.transport.session_lane import SessionLane
 from hourwheel.transport.stream import StreamBroken
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import Epoch, SequenceNumber, ShardId
 from hourwheel.v1 import filter_pb2
 
 _LONERS_MAX: Final = 4_096
@@ -124,7 +124,7 @@ class PumpSettings:
 
 
 class _Misplaced(StreamBroken):
-    """The stream goes to a node that is not the master; the window has been told to wait or not."""
+    """The stream goes to a node that is not the master; the window knows whether to wait."""
 
 
 class PublishPump:
@@ -295,7 +295,7 @@ class PublishPump:
         self._connecting = None
         self._wake.set()
         if not task.cancelled():
-            error = task.exception()  # the channel was closed: who publishes is told by it, too
+            error = task.exception()  # the channel was closed: publish raises it, too
             self._tls_failed = error if isinstance(error, errors.TlsFailed) else None
 
     def _fill(self, now_ms: float) -> None:
@@ -465,7 +465,7 @@ class PublishPump:
             reader.cancel()
             await asyncio.wait([reader])
             if not reader.cancelled():
-                reader.exception()  # known already, or of a stream that nobody needs any more
+                reader.exception()  # known already, or of a stream that has ended
 
     async def _sleep(self, *, can_send: bool) -> None:
         wakeups = [self._window.find_next_wakeup_ms(can_send=can_send)]
@@ -499,7 +499,7 @@ class PublishPump:
         self._room.give_back(draft.batch_bytes)
         if ticket.future.done():
             return  # who asked has gone
-        shard, epoch, start_ms = published.shard, Epoch(published.epoch), 0
+        shard, epoch, start_ms = ShardId(published.shard), Epoch(published.epoch), 0
         if draft.is_relative:
             start_ms = published.store_ms
         if ticket.wanted is not Wanted.IDS:

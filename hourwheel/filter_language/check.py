@@ -36,8 +36,8 @@ class FilterCheck:
     def find_mask(self, delivery: DeliveryBatch) -> NDArray[np.bool_] | None:
         """bool[n]: which messages match; None: all do.
 
-        A message whose bytes are damaged counts as one that matches: who reads it is told, and
-        nobody acknowledges it by mistake.
+        A message whose bytes are damaged counts as one that matches: to read it raises, and
+        it is not acknowledged by mistake.
         """
         if self._tree == EVERYTHING:
             return None

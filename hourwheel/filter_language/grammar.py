@@ -27,7 +27,7 @@ _SHOWN: Final = 24
 class _Lexer(Lexer):
     """All terminals of the grammar as one regular expression; what it ignores stands before each.
 
-    Lark's own lexer keeps line and column of each token, of which nobody here asks, and reading
+    Lark's own lexer keeps line and column of each token, which are not needed here, and reading
     the largest filters would take three times as long.
     """
 

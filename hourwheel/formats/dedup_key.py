@@ -1,7 +1,7 @@
 """Dedup keys: the sender's own name of which one message may be pending at a time.
 
-What lies in the log is a hash: XXH3 (128 bits, seed 0) of the key's UTF-8 bytes. Topics are told
-apart beside it, by their number.
+What lies in the log is a hash: XXH3 (128 bits, seed 0) of the key's UTF-8 bytes. The topic's
+number stands beside it.
 """
 
 from collections.abc import Sequence

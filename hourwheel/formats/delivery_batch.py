@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.batch_columns import pad8
-from hourwheel.types import Epoch, SequenceNumber, TopicId
+from hourwheel.types import Epoch, SequenceNumber, ShardId, TopicId
 
 MAGIC: Final = int.from_bytes(b"HWDB", "little")
 VERSION: Final = 1
@@ -61,7 +61,7 @@ class Header(NamedTuple):
     magic: int
     version: int
     count: int  # type: ignore[assignment]
-    shard: int
+    shard: ShardId
     topic_id: TopicId
     blob_bytes: int
     receive_ms: int
@@ -72,7 +72,7 @@ def pack(
     units: NDArray[Any],
     blobs: Seq[Buffer],
     *,
-    shard: int,
+    shard: ShardId,
     topic_id: TopicId,
     receive_ms: int,
     epoch: NDArray[np.uint32] | Epoch,

@@ -1,4 +1,4 @@
-"""When a message expires: the first field of its metadata, so that nobody need walk through them.
+"""When a message expires: the first field of its metadata, so that readers find it without a walk.
 
     0x39 | i64: an instant, or negative: minus milliseconds after the message was stored
 

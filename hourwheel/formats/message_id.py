@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Epoch, SequenceNumber
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Epoch, SequenceNumber, ShardId
 
 ID_DTYPE: Final = np.dtype(
     [("shard", ">u4"), ("epoch", ">u4"), ("sequence", ">u8"), ("due_ms", ">u8")]
@@ -34,7 +34,7 @@ assert ID_DTYPE.itemsize == ID_BYTES
 class MessageId(NamedTuple):
     """A message id taken apart."""
 
-    shard: int
+    shard: ShardId
     epoch: Epoch
     sequence: SequenceNumber
     due_ms: int

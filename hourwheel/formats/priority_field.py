@@ -3,7 +3,7 @@
     0x40 | u8: 1 to 9
 
 It is protobuf's own encoding of `MessageMeta.priority` (uint32), where that is not 0. As with the
-expiry (`formats.expiry_field`) nobody need walk through the other fields.
+expiry (`formats.expiry_field`) readers need not walk through the other fields.
 """
 
 from typing import Final

@@ -17,9 +17,9 @@ thousands of receipts are parsed in one go.
 
 The messages meant stand at queue positions [first_position + index, ... + count), unless the
 highest bit of lease_id is set: then a filter picked them, and the lease alone knows where they are.
-The checksum makes garbage and slips of the pen visible; it is no signature: whoever may receive for
-a group may finish any message that it has been given, of whatever topic. Whether the lease still
-lives is not in here.
+The checksum makes garbage and slips of the pen visible; it is no signature: a client that may
+receive for a group may finish any message that it has been given, of whatever topic. Whether the
+lease still lives is not in here.
 """
 
 from binascii import Error as Base64Error

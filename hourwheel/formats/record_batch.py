@@ -22,7 +22,7 @@ A batch is a fixed header, columns, then blobs, little-endian, padded to 8 bytes
       80     1  gene_kind            producer  which tag gene the gene column holds (filters/)
       81     3  zero
       84     4  gene_spec            producer  number of the specification that its genes were made
-                                               by; 0: nobody says
+                                               by; 0: not known
       88     4  payload_crc          builder   CRC32C of payload columns + blobs: end to end, kept
       92     4  header_crc           last writer: CRC32C of bytes 0..92 and the stamped columns
 
@@ -211,7 +211,7 @@ class Header(NamedTuple):
     kind: int
     flags: int
     total_bytes: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
     offset: int
     base_sequence: SequenceNumber
     store_ms: int

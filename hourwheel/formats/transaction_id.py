@@ -7,7 +7,7 @@ import re
 from typing import Final, NamedTuple, Self
 
 from hourwheel import errors
-from hourwheel.types import Epoch
+from hourwheel.types import Epoch, ShardId
 
 _TEXT: Final = re.compile("[0-9a-f]{32}")
 
@@ -15,7 +15,7 @@ _TEXT: Final = re.compile("[0-9a-f]{32}")
 class TransactionId(NamedTuple):
     """Names a transaction."""
 
-    shard: int
+    shard: ShardId
     epoch: Epoch
     offset: int
 
@@ -28,4 +28,4 @@ class TransactionId(NamedTuple):
         """Raises InvalidArgument for a text that is no id."""
         if not _TEXT.fullmatch(text):
             raise errors.InvalidArgument("a transaction id has 32 hexadecimal digits", text=text)
-        return cls(int(text[:8], 16), Epoch(int(text[8:16], 16)), int(text[16:], 16))
+        return cls(ShardId(int(text[:8], 16)), Epoch(int(text[8:16], 16)), int(text[16:], 16))

@@ -11,4 +11,4 @@ class Step(IntEnum):
     ROLL_BACK = 2
     """A producer's or an operator's word."""
     EXPIRE = 3
-    """Rolled back, since nobody has said what became of it for too long."""
+    """Rolled back, since its outcome was not reported in time."""

@@ -10,7 +10,7 @@
     port.py         connections: bounds, deadlines, and who gives way
     exchange.py     HTTP/1.1 on one connection, by h11
     site.py         from a request to its answer, in the order in which one is looked at
-    metrics.py      what Prometheus is told: one table, and counts
+    metrics.py      what Prometheus scrapes: one table, and counts
     settings.py     the configuration
     prepared.py     the configuration with what its files say
     command.py      what `hourwheel http` does

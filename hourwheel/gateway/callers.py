@@ -3,7 +3,7 @@
     Authorization: Bearer <token>       a signed token
     Authorization: Basic <name:secret>  a user
     a certificate                       stands for the credentials that the configuration gives it
-    nothing                             nobody: with access control on, nobody may do anything
+    nothing                             anonymous: may do nothing with access control on
 
 Credentials that are new are shown to a node before anything more of their request is read; few at
 a time, and fewer from one address. Those that hold have a channel of their own from then on, until
@@ -38,7 +38,7 @@ CHECK_MS: Final = 5_000.0
 REACH_MS: Final = 2_000.0
 REACHED_S: Final = 1.0
 REFUSED_S: Final = 1.0
-"""So long it holds that a node has access control on, and serves nobody without credentials."""
+"""So long it holds that a node has access control on, and serves no call without credentials."""
 _CREDENTIAL_CHARS_MAX: Final = 8_192
 
 
@@ -48,7 +48,7 @@ class KnownCaller:
 
     key: str
     name: str
-    """As the nodes know the caller, as far as the credentials say so; empty: nobody."""
+    """As the nodes know the caller, as far as the credentials say so; empty: anonymous."""
     channel: Channel
     calls: int = field(default=0)
     """Under way."""
@@ -68,13 +68,13 @@ class Callers:
         certificates: Mapping[str, str],
         callers_max: int = CALLERS_MAX,
     ) -> None:
-        """Nobody is known yet.
+        """No caller is known yet.
 
         Args:
             servers: the nodes.
             tls: how their certificates are known; None: in the clear.
             call_timeout_ms: of a call.
-            certificates: whom a certificate names -> the Authorization that it stands for.
+            certificates: a certificate's name -> the Authorization that it stands for.
             callers_max: so many have a channel at one time.
         """
         self._servers, self._tls, self._certificates = servers, tls, certificates
@@ -137,7 +137,7 @@ class Callers:
         """What is passed on to the nodes: what was sent, else what the certificate stands for.
 
         Raises:
-            Unauthenticated: the certificate stands for nobody.
+            Unauthenticated: the certificate stands for no principal.
         """
         if given is not None:
             return given
@@ -217,7 +217,7 @@ class Callers:
                 await channel.call(GET_STATUS, admin_pb2.GetStatusRequest(), timeout_ms=CHECK_MS)
             except BaseException as error:
                 await channel.close()
-                if isinstance(error, errors.PermissionDenied):  # only nobody may not ask that
+                if isinstance(error, errors.PermissionDenied):  # only anonymous callers may not ask
                     self._nobody_refused_until_s = asyncio.get_running_loop().time() + REFUSED_S
                     raise errors.Unauthenticated("credentials are needed") from None
                 raise
@@ -247,7 +247,7 @@ class Callers:
 
 
 def read_authorization(text: str, tls: Tls | None) -> tuple[str, Access]:
-    """(the name that it speaks of, how a client shows it); text is empty for nobody.
+    """(the name that it speaks of, how a client shows it); text is empty for an anonymous one.
 
     The name of a token is not checked here: a node does, before anything is done in that name.
 
@@ -285,7 +285,7 @@ def _subject_of(token: str) -> str:
 
 
 def name_of(certificate: Mapping[str, Any] | None) -> str:
-    """Whom a verified certificate names, as nodes read it: its one URI, common or DNS name.
+    """The name in a verified certificate, as nodes read it: its one URI, common or DNS name.
 
     Args:
         certificate: as `ssl.SSLObject.getpeercert` gives it; None or empty: there is none.

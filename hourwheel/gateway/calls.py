@@ -51,7 +51,7 @@ class Caller(Protocol):
 
     @property
     def name(self) -> str:
-        """As the nodes know the caller; empty: nobody."""
+        """As the nodes know the caller; empty: anonymous."""
         ...
 
     @property
@@ -84,7 +84,7 @@ class Done:
 
     answer: BaseModel
     on_unsent: Callable[[], Awaitable[object]] | None = None
-    """Called if the answer cannot be written: nobody has got it."""
+    """Called if the answer cannot be written: the caller has not got it."""
 
 
 # --- publishing ---------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def _published(one: broker_pb2.PublishedMessage) -> models.PublishedMessage:
 
 
 async def receive(call: Call) -> Done:
-    """Lease messages. Those of an answer that nobody gets are given back."""
+    """Lease messages. Those of an answer that does not arrive are given back."""
     requested: models.Receive = call.body
     group = call.names["group"]
     invisible_ms = 0 if requested.invisible is None else models.length_ms(requested.invisible)

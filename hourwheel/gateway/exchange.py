@@ -38,7 +38,7 @@ class Request:
     source: str
     """Address of who sent it."""
     certificate_name: str = ""
-    """Whom a verified certificate names."""
+    """The name in a verified certificate."""
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Exchange:
             bounds: of sizes and times.
             budget: of all connections.
             wall_ms: for the head `date`.
-            note_waiting: is told whether a head is waited for: such connections may be ended.
+            note_waiting: called with whether a head is waited for: such connections may be ended.
             is_stopping: no further request is taken.
         """
         self._reader, self._writer, self._site = reader, writer, site

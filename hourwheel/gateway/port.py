@@ -1,4 +1,4 @@
-"""The port: accepts connections, bounds them, and ends those that nobody needs where it is full.
+"""The port: accepts connections, bounds them, and ends idle ones where it is full.
 
 A connection that waits for a head (in its handshake, idle, or slow) gives way to a new one when
 there are as many as there may be; the one that has waited longest first. One with a call under way
@@ -48,7 +48,7 @@ class HttpPort:
             bodies_bytes: of all connections together.
             tls: None: in the clear.
             wall_ms: the time of day.
-            note_limited: is told which bound has refused or ended a connection.
+            note_limited: called with the bound that has refused or ended a connection.
         """
         self._site, self._bounds, self._tls, self._wall_ms = site, bounds, tls, wall_ms
         self._connections_max = connections_max

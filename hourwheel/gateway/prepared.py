@@ -16,7 +16,7 @@ class Prepared:
 
     section: HttpSection
     authorizations: Mapping[str, str] = field(repr=False)
-    """Whom a certificate names -> the Authorization that it stands for."""
+    """A certificate's name -> the Authorization that it stands for."""
     files: tuple[bytes, ...] = field(repr=False)
     """Of TLS."""
     tls: ssl.SSLContext | None = field(compare=False)

@@ -1,4 +1,4 @@
-"""The one table of calls: what is handled, what is told by OpenAPI, what is walked by tests."""
+"""The one table of calls: what is handled, what OpenAPI shows, what the tests walk."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 
 
 class CertificateSection(BaseModel):
-    """Whom a client's certificate stands for: files with what is passed on to the nodes."""
+    """A client certificate's principal: files with what is passed on to the nodes."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -53,7 +53,7 @@ class HttpSection(BaseModel):
     client_ca: str = ""
     """Who signs the certificates of callers: each needs one then."""
     certificates: dict[str, CertificateSection] = Field(default={})
-    """Whom such a certificate names -> whom it stands for."""
+    """The name in such a certificate -> the principal that it stands for."""
     behind_proxy: bool = False
     """Listen beyond loopback in the clear: what is in front of it speaks TLS."""
     hosts: tuple[str, ...] = Field(default=(), strict=False)

@@ -73,7 +73,7 @@ class Site:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Long polls end, and what is asked from now on is told to go elsewhere."""
+        """Long polls end, and calls from now on are answered that they should go elsewhere."""
         self._stopping.set()
 
     def change(self, hosts: Sequence[str]) -> None:
@@ -198,7 +198,7 @@ class Site:
         raise problems.NoSuchPath
 
     def _check_page(self, request: Request) -> None:
-        """No web page calls this: it has no cookies, and nobody's page may use who is near."""
+        """No web page calls this: it has no cookies, and no page may use a caller's address."""
         if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
             raise problems.ForeignPage("web pages may not call this")
         if _is_nobody(request) and not self._is_own(request.headers.get("host", "")):

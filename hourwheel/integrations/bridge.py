@@ -3,8 +3,8 @@
 Celery's workers fork: their pool when they start, and again whenever a child has died. gRPC does
 not survive that (docs/decisions/0024-clients-and-forks.md). So nothing of it is in these processes.
 They speak over a Unix socket with a bridge process, which is started when it is first needed and
-ends when nobody is connected any more; children share that of their parent. All waiting is done in
-the caller's threads, by `poll` and locks, so that gevent and eventlet may patch it.
+ends when no client is connected any more; children share that of their parent. All waiting is done
+in the caller's threads, by `poll` and locks, so that gevent and eventlet may patch it.
 
     bridge = Bridge(Target("127.0.0.1:7400"))
     bridge.call("size", topic="orders", group="celery")
@@ -48,7 +48,7 @@ _starting = threading.Lock()
 
 @dataclass(frozen=True)
 class Target:
-    """Which cluster, and as whom."""
+    """Which cluster, and as which principal."""
 
     servers: str
     """host:port, several with commas between."""
@@ -169,7 +169,7 @@ class Bridge:
         """Wait for an answer, or (None) for what is pushed, and take it; None: not in this time.
 
         One of those who wait reads for all, until it has its own. It rings for those whose answers
-        come, and whoever leaves rings for one who may read on.
+        come, and as it leaves it rings for one that may read on.
         """
         until_ms = None if wait_s is None else _clock.monotonic_ms() + wait_s * 1_000
         try:
@@ -290,7 +290,7 @@ def _connect() -> socket.socket:
 
 
 def _folder() -> Path:
-    """Where bridge processes listen: a folder that is nobody else's. Raises Unprotected."""
+    """Where bridge processes listen: a folder of this user alone. Raises Unprotected."""
     folder = Path(tempfile.gettempdir()) / f"hourwheel-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()

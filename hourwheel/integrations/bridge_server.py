@@ -30,14 +30,14 @@ class Server:
     """All callers of one bridge process."""
 
     def __init__(self) -> None:
-        """Nobody has called."""
+        """No client has called."""
         self._callers: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._busy = asyncio.Event()
 
     async def serve(self, listening: socket.socket) -> None:
-        """Until nobody is connected."""
+        """Until no client is connected."""
         server = await asyncio.start_unix_server(self._on_connection, sock=listening)
         wait_s = START_S
         while True:
@@ -93,7 +93,7 @@ async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 class _Refused(Exception):
-    """The caller has been told that it cannot be served."""
+    """The caller has its answer: it cannot be served."""
 
 
 async def _open_session(hello: Frame, writer: asyncio.StreamWriter) -> Session:

@@ -302,7 +302,7 @@ class Session:
             body = message.body
         except errors.InvalidBatch as error:
             _log.warning("%s of %s is damaged: %s", message.message_id, queue.topic, error)
-            return  # it stays held, and is given back in the end: whoever has it whole may get it
+            return  # it stays held, and is given back in the end
         await self._write(Frame({"consumer": consumer, **_described(message, tag)}, body))
 
     async def _get(self, frame: Frame) -> dict[str, Any]:
@@ -348,7 +348,7 @@ class Session:
     async def _cancel(self, frame: Frame) -> dict[str, Any]:
         """Pending messages by key: in the topics that are named, and those of the group.
 
-        Where the group has never received, nobody knows which topics are its: all are looked at.
+        Where the group has never received, its topics are not known: all are looked at.
         """
         topics = set(frame.head["topics"])
         try:

@@ -191,7 +191,7 @@ class Channel(virtual.Channel):
         return (self._topic(queue), self._group) if shared is None else (shared, self._topic(queue))
 
     def _size(self, queue: str) -> int:
-        """How many messages are due and nobody's yet."""
+        """How many messages are due and not leased."""
         topic, group = self._source(queue)
         return int(self.bridge.call("size", topic=topic, group=group).head["ready"])
 

@@ -17,7 +17,7 @@ from hourwheel.workers.lease_keeper import LeaseKeeper
 ABSENT_TOPIC_WAIT_S: Final = 0.2
 """How often to look whether a topic is there by now."""
 ACK_LINGER_MS: Final = 5.0
-"""What is done in this time is told together; it comes again if the process is killed before."""
+"""Messages done within this time are acknowledged together; killed before, they come again."""
 _log = logging.getLogger("hourwheel.integrations")
 
 

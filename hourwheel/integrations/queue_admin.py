@@ -5,7 +5,7 @@ from hourwheel.client.admin import AsyncAdmin
 
 
 async def count_ready(admin: AsyncAdmin, topic: str, group: str) -> int:
-    """How many messages are due, and nobody's yet."""
+    """How many messages are due and not leased."""
     try:
         unresolved, leased = await _count(admin, topic, group)
     except errors.UnknownTopic:
@@ -32,7 +32,7 @@ async def _count(admin: AsyncAdmin, topic: str, group: str) -> tuple[int, int]:
     for lag in lags:
         if lag.topic == topic:
             return lag.unresolved_count, lag.leased_count
-    return (await admin.get_topic(topic)).released_count, 0  # nobody has received from it
+    return (await admin.get_topic(topic)).released_count, 0  # no group has received from it
 
 
 async def purge(admin: AsyncAdmin, topic: str, group: str) -> int:

@@ -45,7 +45,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Access:
-    """See the top of this file. `Access()`: in the clear, and nobody."""
+    """See the top of this file. `Access()`: in the clear, and anonymous."""
 
     tls: Tls | None = None
     token: Token | None = field(default=None, repr=False)

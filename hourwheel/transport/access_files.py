@@ -15,7 +15,7 @@ _SYSTEM: Final = "system"
 
 @dataclass(frozen=True, kw_only=True)
 class AccessFiles:
-    """Paths; empty: none. All empty: in the clear, and nobody."""
+    """Paths; empty: none. All empty: in the clear, and anonymous."""
 
     tls_ca: str = ""
     """Of the authority that signs the nodes' certificates; `system`: one that everybody trusts."""

@@ -38,7 +38,7 @@ RECONNECT_MS: Final = 300.0
 """The same for one that was gone when it was last asked. A node that is stopped takes connections,
 by its kernel, and never greets; one that is slow to greet is connected when it is chosen again."""
 ASK_MS: Final = 2_000.0
-"""How long to wait for a list of the nodes, which nobody waits for."""
+"""How long a list of the nodes may take; no call waits for it."""
 CLOSE_GRACE_MS: Final = 60_000.0
 """How long what is under way to a node that has left the cluster may go on: longer than a poll."""
 
@@ -146,9 +146,9 @@ class Channel:
             request: what to send.
             timeout_ms: for all tries together; None: as the channel is set up.
             is_retried: False for a caller that has its own rules.
-            pace: for such a caller: is told how the call ended, and so how long to wait.
+            pace: for such a caller: hears how the call ended, and so how long to wait.
             is_urgent: False: it may wait some milliseconds for others, to go with them.
-            doubt: is told of each try that failed.
+            doubt: hears of each try that failed.
 
         Raises:
             HourwheelError: the node's own error, or `Unavailable`, `Timeout`; `Cancelled`, if the
@@ -178,7 +178,7 @@ class Channel:
 
         Args:
             use: raises `CallFailed` where the node, or the way to it, failed.
-            pace: is told how it ended.
+            pace: hears how it ended.
 
         Raises:
             HourwheelError: as `call`, after one try.
@@ -380,7 +380,7 @@ class Channel:
     # --- the list of nodes ----------------------------------------------------------------------
 
     async def _ask(self, connection: Connection) -> None:
-        """Ask a node for all nodes. Nobody waits for it, and it is asked again after trouble."""
+        """Ask a node for all nodes. No call waits for it; it is repeated after trouble."""
         try:
             answer = await connection.unary(GET_STATUS)(
                 admin_pb2.GetStatusRequest(), timeout=ASK_MS / 1_000

@@ -55,7 +55,7 @@ PING_MS: Final = 1_100
 """A connection on which nothing comes for so long is asked for a sign of life. More than a second:
 nodes throw out who pings more often (`node.api.server`)."""
 PING_TIMEOUT_MS: Final = 800
-"""How long the answer may take: longer than a lease. Whoever says nothing for so long is no master
+"""How long the answer may take: longer than a lease. A node that is silent for so long is no master
 any more, so nothing is lost by asking another node."""
 PINGS: Final = (
     ("grpc.keepalive_time_ms", PING_MS),
@@ -175,7 +175,7 @@ class Connection:
     async def find_trouble(self) -> str:
         """Ask gRPC why there is no connection; gives `trouble`.
 
-        Only a call is told. One that changes nothing is made: there might just be a connection.
+        Only a call gets the reason, so one that changes nothing is made: it might even succeed.
         """
         request = admin_pb2.GetStatusRequest()
         try:
@@ -184,7 +184,7 @@ class Connection:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 await self._find_cause(error.details() or "")
         except (grpc.aio.UsageError, errors.Unauthenticated):
-            pass  # the client was closed, or has no token: who waits is told so
+            pass  # the client was closed, or has no token: the waiting call gets it
         else:
             self._note_trouble("", "")
         return self.trouble

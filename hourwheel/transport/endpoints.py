@@ -165,7 +165,7 @@ class Endpoints:
 
     @property
     def epoch(self) -> int:
-        """The highest epoch that a node has told of; 0: none yet."""
+        """The highest epoch that a node has reported; 0: none yet."""
         return self._epoch
 
     def trouble_at(self, address: str, now_ms: float) -> Trouble:

@@ -16,7 +16,7 @@ class Patience:
     """How long polls have failed, one after the other, in ways that trying again may mend."""
 
     def __init__(self, unavailable_ms_max: float) -> None:
-        """`unavailable_ms_max`: after so long the user is told."""
+        """`unavailable_ms_max`: after so long the user gets the error."""
         self._unavailable_ms_max = unavailable_ms_max
         self._failing_since_ms: float | None = None
 
@@ -25,13 +25,13 @@ class Patience:
         self._failing_since_ms = None
 
     def is_over(self, now_ms: float) -> bool:
-        """Whether the user is to be told of a failure now; of the next one not so soon again."""
+        """Whether the user should get a failure now; the next one not so soon again."""
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
         return now_ms - self._failing_since_ms >= self._unavailable_ms_max
 
     def begin_anew(self, now_ms: float) -> None:
-        """The user was told."""
+        """The user got it."""
         self._failing_since_ms = now_ms
 
 

@@ -24,7 +24,7 @@ from hourwheel import errors
 
 _POLLER: Final = "(_poll_wrapper)"
 """End of the name of the thread that grpc.aio has while anything of it is alive in a process,
-whoever uses it."""
+from whatever library."""
 
 _USED: Final = (
     "this client was used before the process forked, and is the parent's: make one in the child, "
@@ -70,7 +70,7 @@ class Home:
     __slots__ = ("_forks",)
 
     def __init__(self) -> None:
-        """It belongs to nobody yet."""
+        """It belongs to no process yet."""
         self._forks: int | None = None
 
     def enter(self) -> None:

@@ -1,8 +1,8 @@
 """What went wrong on the wire, as an error of our own and with what is known about its outcome.
 
 A node's error is a gRPC status with a google.rpc.ErrorInfo in its details; its `reason` names the
-class in `hourwheel.errors`. What gRPC says itself is told apart here, too: whether a node can have
-seen the request.
+class in `hourwheel.errors`. gRPC's own errors are sorted here, too: whether a node can
+have seen the request.
 """
 
 import re
@@ -67,7 +67,7 @@ def failure_of(status: grpc.aio.AioRpcError, *, is_stream: bool = False) -> Fail
     info = _find_error_info(status)
     if info is not None:
         error = make_error(code, info.reason, message, info.metadata)
-        # Whom a node does not know, of him it reads nothing.
+        # A node reads nothing of a caller that it does not know.
         is_unseen = not is_stream or isinstance(error, errors.Unauthenticated)
         is_unseen |= error.params.get("limit") == NO_STREAM
         return Failure(error, is_unseen and not is_undecided(error))

@@ -1,6 +1,6 @@
 """What gRPC itself writes on standard error.
 
-Unless told otherwise its core also says what is no trouble of ours, such as `I1121 ... Got goaway`
+By default its core also says what is no trouble of ours, such as `I1121 ... Got goaway`
 whenever a node at the other end stops. The processes of Hourwheel ask it for errors only. A program
 that uses the client decides for itself: what a process writes is the program's.
 """

@@ -75,7 +75,7 @@ PUBLISH: Final = Method(
     broker_pb2.PublishResponse,
     is_repeatable=False,
 )
-"""With a `ProducerPosition` of its own it may be repeated: whoever gives one says so."""
+"""With a `ProducerPosition` of its own it may be repeated, and its caller says so."""
 PUBLISH_STREAM: Final = Method(
     _PRODUCER + "PublishStream",
     broker_pb2.PublishStreamRequest,
@@ -98,7 +98,7 @@ RESCHEDULE: Final = Method(
     is_repeatable=True,
     session_field="reschedule",
 )
-"""The second try moves the same messages to the same time, or is told what became of them."""
+"""The second try moves the same messages to the same time, or gets their outcomes."""
 
 RECEIVE: Final = Method(
     _CONSUMER + "Receive",

@@ -55,7 +55,7 @@ async def sum_of_pages(
         method: the call.
         request: see `pages_of`.
         done: a dataclass of counts, to which the answers' fields of the same names are added.
-        on_progress: is told the sum behind each page.
+        on_progress: called with the sum behind each page.
     """
     names = [one.name for one in fields(done)]  # type: ignore[arg-type]
     counts: Any = type(done)

@@ -3,7 +3,7 @@
 gRPC's coroutine frees what it has read when it goes on. One that is cancelled does not go on: the
 message, which gRPC takes in all the same, is never freed (https://github.com/grpc/grpc/issues/43360
 tells of the operation's own part). A crowd of refused requests took 1.6 GB for ever that way. So a
-task of its own reads, and nobody cancels it: it ends with the call at the latest.
+task of its own reads, and is never cancelled: it ends with the call at the latest.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Readable(Protocol):
 def begin_read(call: Readable) -> "asyncio.Future[object]":
     """The outcome of `call.read()`.
 
-    The future may be cancelled, or get another outcome: then nobody hears of the message. A call of
+    The future may be cancelled, or get another outcome: then the message is dropped. A call of
     which a read was given up has no next message.
     """
     loop = asyncio.get_running_loop()
@@ -36,7 +36,7 @@ def _tell(outcome: "asyncio.Future[object]", reading: "asyncio.Task[object]") ->
     if reading.cancelled():
         outcome.cancel()
         return
-    error = reading.exception()  # asked for in any case: else asyncio logs that nobody did
+    error = reading.exception()  # read in any case: else asyncio logs it
     if outcome.done():
         return
     if error is None:

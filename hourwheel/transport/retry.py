@@ -1,7 +1,7 @@
 """What a client does after a failure: the rules alone, no socket and no clock.
 
 A failure is *definite* if nothing was done: a node said no, with a typed reason, or no node was
-ever reached. Else the way was cut or time ran out, and nobody knows what happened. From that, from
+ever reached. Else the way was cut or time ran out, and the outcome is unknown. From that, from
 the error's class and from whether the request may be carried out twice follows all else:
 
     error            definite   repeatable   then
@@ -59,7 +59,7 @@ def least_wait_ms(error: errors.HourwheelError) -> float:
 
 
 def final_error(failure: Failure, *, is_repeatable: bool) -> errors.HourwheelError:
-    """What the user is told in the end: `Timeout` where only that says that nobody knows."""
+    """What the user gets in the end: `Timeout` where the outcome is unknown."""
     error = failure.error
     if is_repeatable or failure.is_definite or not isinstance(error, errors.Unavailable):
         return error
@@ -68,7 +68,7 @@ def final_error(failure: Failure, *, is_repeatable: bool) -> errors.HourwheelErr
 
 @dataclass(slots=True)
 class Doubt:
-    """Of one call, for a caller to whom it matters that it was tried before."""
+    """Of one call, for a caller that has to know that it was tried before."""
 
     is_there: bool = False
     """Some try may have been carried out and its answer lost."""

@@ -41,7 +41,7 @@ class SessionLane(Stream[PublishStreamRequest, PublishStreamResponse]):
             timeout_ms: how long an answer may take.
             address: the endpoint that the session goes to.
             on_failure: see `Stream`.
-            on_refused: told that the node opens no session.
+            on_refused: called where the node opens no session.
         """
         super().__init__(None, address=address, on_failure=on_failure)
         self._session = session
@@ -92,5 +92,5 @@ class SessionLane(Stream[PublishStreamRequest, PublishStreamResponse]):
         while self._calls:
             call_id, future = self._calls.popleft()
             if not future.cancel() and not future.cancelled():
-                future.exception()  # nobody else asks
+                future.exception()  # or asyncio logs it
             self._session.give_up(call_id)

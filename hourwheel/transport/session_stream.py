@@ -197,7 +197,7 @@ class SessionStream:
             request: what to send.
             timeout_ms: how long to wait for the answer.
             is_urgent: send it now. Else, where many calls are under way, it goes with the next that
-                is, or after `LINGER_S`: for those for which nobody waits.
+                is, or after `LINGER_S`: for those whose callers have gone.
 
         Raises:
             CallFailed: it was refused, or there is no answer.
@@ -248,7 +248,7 @@ class SessionStream:
     def open_stream(self, request: session_pb2.ReceiveStreamRequest, owner: StreamOwner) -> int:
         """Open a receive stream, of a node that offers it: its number.
 
-        The owner is told of its end, also where that comes from `close_stream`, or the session has
+        The owner hears of its end, also where that comes from `close_stream`, or the session has
         ended by now.
         """
         self._last_id = call_id = self._last_id + 1
@@ -291,13 +291,13 @@ class SessionStream:
             self._to_do.set()
 
     def drop_stream(self, call_id: int) -> None:
-        """Nobody waits for its end any more."""
+        """The caller does not wait for its end any more."""
         self._streams.pop(call_id, None)
         self._credits.pop(call_id, None)
         self._is_less.set()
 
     def give_up(self, call_id: int) -> None:
-        """Nobody waits for this call any more; it may have been answered."""
+        """Its caller does not wait any more; it may have been answered."""
         if call_id in self._waiting:
             self._give_up(call_id)
 
@@ -347,7 +347,7 @@ class SessionStream:
         self._timer = self._loop.call_at(at_s, self._look)
 
     def _look(self) -> None:
-        """Give up what is late; end the session when nobody needs it."""
+        """Give up what is late; end the session when it is idle."""
         now_s = self._loop.time()
         late = [call_id for call_id, it in self._waiting.items() if it.until_s <= now_s]
         for call_id in late:
@@ -497,7 +497,7 @@ class SessionStream:
 
 
 def _look_at(hello: "asyncio.Future[bool]") -> None:
-    """Else asyncio logs that nobody did."""
+    """Else asyncio logs it."""
     if not hello.cancelled():
         hello.exception()
 

@@ -34,7 +34,7 @@ def _stay(_error: errors.HourwheelError, _waited_ms: float) -> Move:
 class Stream(Generic[Request, Response]):
     """A stream to one endpoint.
 
-    How it ends is told to the choice of endpoints, once: the next stream goes to the right one.
+    The choice of endpoints hears how it ends, once: the next stream goes to the right one.
     """
 
     def __init__(self, call: Any, *, address: str = "", on_failure: OnFailure = _stay) -> None:

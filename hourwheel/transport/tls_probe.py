@@ -2,7 +2,7 @@
 
 A node that does not accept a client's certificate ends the connection behind the handshake, where
 others have the first bytes of HTTP/2; some servers send an alert. gRPC tells neither. So one
-connection more is made. Nothing is sent over it, and nobody's certificate is checked.
+connection more is made. Nothing is sent over it, and no certificate is checked.
 """
 
 import asyncio

@@ -69,7 +69,7 @@ class TransactionServiceServicer(object):
     """
 
     def Prepare(self, request, context):
-        """Store messages durably that nobody sees before the commit. All of them are accepted, or none.
+        """Store messages durably, to be visible from the commit on. All of them are accepted, or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

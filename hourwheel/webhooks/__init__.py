@@ -8,7 +8,7 @@
     connections.py  connections to a target: to which address, and kept for how long
     post.py         one POST, bounded in time and bytes
     prepared.py     a subscription with what its files say
-    metrics.py      what Prometheus is told: one table, and counts
+    metrics.py      what Prometheus scrapes: one table, and counts
     pusher.py       receives for a subscription, posts, acknowledges
     pushers.py      of all subscriptions, which may change meanwhile
     command.py      what `hourwheel push` does

@@ -27,7 +27,7 @@ HEAD_BYTES_MAX: Final = 16_384
 REST_BYTES_MAX: Final = 16_384
 """Of an answer's body that are read, and thrown away, to keep the connection; and"""
 REST_MS_MAX: Final = 1_000
-"""how long that may take. Nobody waits for it."""
+"""how long that may take. No request waits for it."""
 AGE_MS_MAX: Final = 60_000
 ADDRESSES_MAX: Final = 3
 """Of a name, that are tried."""
@@ -161,7 +161,7 @@ class Connection:
             return
 
     def abort(self) -> None:
-        """Close it: what is still on its way is nobody's concern."""
+        """Close it: what is still on its way is dropped."""
         self._writer.transport.abort()
 
 

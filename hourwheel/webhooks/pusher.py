@@ -90,7 +90,7 @@ class Pusher:
         try:
             await self._receive_until(stopping)
             for lane in self._lanes:
-                await lane.consumer.settle()  # or what is given back may be leased to nobody
+                await lane.consumer.settle()  # or what is given back may be leased again unseen
             if running := [task for lane in self._lanes for task in lane.running]:
                 await asyncio.wait(running)
         finally:

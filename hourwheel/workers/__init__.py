@@ -16,7 +16,7 @@
     child.py        such a child
     begun.py        what it had begun when it ended
     frames.py       what a worker and its children say to each other
-    metrics.py      what Prometheus is told: one table, and counts
+    metrics.py      what Prometheus scrapes: one table, and counts
     health.py       probes and metrics of a worker, by HTTP
 
 A message goes through them in this order: `service` leases it, `execution` runs its handler (in

@@ -231,7 +231,15 @@ class App:
                 raise errors.InvalidArgument(f"there are two recurrences {own_name!r} of {where!r}")
             if not topic:
                 self.handler(where)(function)
-            made = Recurring(where, own_name, times, body, content_type, missed, priority)
+            made = Recurring(
+                topic=where,
+                name=own_name,
+                times=times,
+                body=body,
+                content_type=content_type,
+                missed=missed,
+                priority=priority,
+            )
             self._recurrences.append(made)
             return function
 

@@ -11,7 +11,7 @@ import tempfile
 from typing import Final, Self
 
 MARK_COUNT: Final = 4_096
-"""Messages of a child at one time; of those beyond it nobody knows, so they count as begun."""
+"""Messages of a child at one time; those beyond it are unknown, and count as begun."""
 
 
 class BegunMarks:

@@ -157,14 +157,14 @@ def _serve_health(
     def look() -> WorkerHealth:
         handlers = [
             HandlerHealth(
-                one.handler.name,
-                one.topic,
-                one.handler.group,
-                one.is_receiving,
-                one.running_count,
-                dict(one.counts),
-                one.durations,
-                one.lost_lease_count,
+                name=one.handler.name,
+                topic=one.topic,
+                group=one.handler.group,
+                is_receiving=one.is_receiving,
+                running_count=one.running_count,
+                counts=dict(one.counts),
+                durations=one.durations,
+                lost_count=one.lost_lease_count,
             )
             for one in worker.services
         ]

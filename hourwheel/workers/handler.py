@@ -128,15 +128,17 @@ def make_handler(
     """
     signature = _read_signature(function)
     made = Handler(
-        function,
-        topic,
-        group,
-        filter,
-        concurrency,
-        time_limit_ms,
-        invisible_ms,
-        inspect.iscoroutinefunction(function),
-        *signature,
+        function=function,
+        topic=topic,
+        group=group,
+        filter=filter,
+        concurrency=concurrency,
+        time_limit_ms=time_limit_ms,
+        invisible_ms=invisible_ms,
+        is_coroutine=inspect.iscoroutinefunction(function),
+        decode=signature.decode,
+        context_name=signature.context_name,
+        is_payload_optional=signature.is_payload_optional,
         broadcast=as_broadcast(broadcast),
     )
     if made.broadcast is not None and made.has_pattern:
@@ -162,7 +164,7 @@ def _read_signature(function: Function) -> _Signature:
     if inspect.isclass(function) or not callable(function):
         raise InvalidArgument(f"{name} is no function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidArgument(f"{name} is a generator: to whom would it yield?")
+        raise InvalidArgument(f"{name} is a generator: a handler returns, and does not yield")
     try:
         hints = get_type_hints(function, include_extras=True)
     except NameError as error:

@@ -1,4 +1,4 @@
-"""What people write who come from Celery or dramatiq, and what they are told to write instead."""
+"""What people write who come from Celery or dramatiq, and what to write instead."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress

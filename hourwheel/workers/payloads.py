@@ -68,7 +68,7 @@ def decoder(annotation: Any) -> Decode:
     The function raises `InvalidPayload`.
 
     Raises:
-        InvalidArgument: that needs pydantic, which is not installed, or nobody knows how.
+        InvalidArgument: that needs pydantic, which is not installed, or there is no way.
     """
     if annotation is Any or annotation is object:
         return _by_content_type

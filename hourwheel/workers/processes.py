@@ -2,7 +2,7 @@
 
 The worker holds the leases, the children only run functions. A child that is gone takes all that it
 had in work with it. What it had not begun (`begun`) runs in another child at once. If it had begun
-one message, that one has cost an attempt. If it had begun several, nobody knows which one it was:
+one message, that one has cost an attempt. If it had begun several, it is unknown which one it was:
 so each of them is tried once more, in a child of its own, few at a time. What ends that one, too,
 has cost its message one attempt; the others are done. A child whose handler is past its time limit
 and does not answer is killed, with the same rule.
@@ -64,7 +64,7 @@ class Child:
         self._running: dict[int, asyncio.Future[frames.Frame]] = {}
         self._counts: Counter[Handler] = Counter()
         self._unanswered: set[int] = set()
-        """Numbers that are in use: also of messages that nobody here waits for any more."""
+        """Numbers that are in use: also of messages that are not waited for any more."""
         self._free_numbers: list[int] = []
         self.is_spoiled = False
         """To be given nothing more."""
@@ -196,7 +196,7 @@ class Child:
                     answer.set_exception(gone)
 
     async def _watch(self) -> None:
-        """The end of the process is the end of what it says, whoever else has its socket.
+        """The end of the process is the end of what it says, even if others have its socket.
 
         What a handler has forked has it, and may live on for long.
         """

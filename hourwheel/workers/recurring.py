@@ -3,7 +3,7 @@
 A recurrence is known by topic and name. What the program says of it is in a property of its
 messages, as a digest: where that is the same nothing is done, so several workers may begin at once,
 and again, without taking back what is planned. Where it is another the program has changed, and
-the recurrence is defined anew. Nobody deletes: what a program does not name any more goes on.
+the recurrence is defined anew. None is deleted: one that a program does not name any more goes on.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ class Reject(Exception):
 
 
 class ResultKind(IntEnum):
-    """What the broker is to be told."""
+    """What goes to the broker."""
 
     DONE = 0
     """Acknowledge."""
@@ -82,7 +82,7 @@ def rejected(reason: str) -> Result:
 def result_of(error: BaseException, text: str) -> Result:
     """What an exception of a handler means; `text`: how to tell of it.
 
-    A `Reject` or `Retry` of the program's own that cannot be told or read is a failure.
+    A `Reject` or `Retry` of the program's own that cannot be sent or read is a failure.
     """
     if not isinstance(error, Reject | Retry):
         return failed(text)
@@ -91,4 +91,4 @@ def result_of(error: BaseException, text: str) -> Result:
             return rejected(str(error))
         return Result(ResultKind.RETRY, error.delay_ms, str(error)[:ERROR_CHARS_MAX])
     except Exception as another:  # noqa: BLE001 - a program's own `__str__`, or lack of `__init__`
-        return failed(f"{type(error).__name__} cannot be told: {type(another).__name__}")
+        return failed(f"{type(error).__name__} cannot be sent: {type(another).__name__}")

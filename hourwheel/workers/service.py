@@ -1,7 +1,7 @@
 """Serves a handler with the messages of one topic: leases them, holds the leases, tells the broker.
 
 As many messages are leased as can be worked on at once and no more: what waits for its turn waits
-at the node, where it costs nobody an attempt. While a handler runs its lease is made longer.
+at the node, where it costs no attempt. While a handler runs its lease is made longer.
 """
 
 import asyncio
@@ -193,7 +193,7 @@ class Service:
             _log.warning("cannot receive from %s: %s", self.topic, error)
             await asyncio.sleep(UNAVAILABLE_WAIT_S)
             return []
-        # Nothing may have come because nobody was there to say so.
+        # Nothing may have come because no task was there to say so.
         self.is_receiving = bool(received) or self._channel.is_connected
         self._is_topic_missing = False
         return received
@@ -209,7 +209,7 @@ class Service:
         self._tasks.discard(task)
         self._slots.remove()
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a result could not be told to the broker: %r", error)
+            _log.error("a result could not be sent to the broker: %r", error)
 
     async def _work(self, message: ReceivedMessage) -> None:
         given_back = NOT_BEGUN

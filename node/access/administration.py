@@ -1,4 +1,4 @@
-"""Users, grants and quotas, changed by whoever administers the cluster.
+"""Users, grants and quotas, changed by an administrator of the cluster.
 
 A change is a command of the control plane, a compare-and-set. Who names no version means whatever
 there is: then it is tried again where somebody else was faster. A secret comes in here and goes
@@ -38,7 +38,7 @@ Propose = Callable[[wire.ControlCommand], Awaitable[wire.ControlResult]]
 class Administration:
     """See the top of this file. Belongs to one event loop.
 
-    All changes raise Unavailable (it was not made), Timeout (nobody knows), InvalidArgument,
+    All changes raise Unavailable (it was not made), Timeout (it is unknown), InvalidArgument,
     NotFound, and FailedPrecondition: there is another version, or the cluster cannot have it.
     """
 

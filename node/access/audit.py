@@ -3,7 +3,7 @@
 Events have names, never what is in a request: no body, token, secret or receipt comes here. A call
 that a node passes on is noted where it is executed, with the caller that came with it.
 
-Whoever is refused may call as often as they like, so those events are limited: so many in a time
+A refused caller may call as often as it likes, so those events are limited: so many in a time
 for each principal, and for all of them together. What is left out is counted.
 """
 
@@ -24,11 +24,11 @@ DENIED_PER_PRINCIPAL: Final = 10
 DENIED_TOTAL: Final = 100
 """That all of them get together."""
 NAME_CHARS_MAX: Final = 256
-"""Of what a request names; nobody has looked at it when it is refused."""
+"""Of what a request names; it is not looked at when it is refused."""
 
 _SHARED_STATE: Final = frozenset(
     {
-        "hourwheel.v1.AdminService.CancelPending",  # by a filter, whoever published them
+        "hourwheel.v1.AdminService.CancelPending",  # by a filter, from any publisher
         "hourwheel.v1.AdminService.ReschedulePending",  # likewise
         "hourwheel.v1.AdminService.PutSubscription",  # what all of a group receive
     }
@@ -54,7 +54,7 @@ class AuditEvent(NamedTuple):
     time_ms: int
     """When it ended, by the wall clock."""
     principal: str
-    """Name of the caller; empty: nobody is known."""
+    """Name of the caller; empty: anonymous."""
     principal_method: str
     """How the node knows: a `Method`."""
     method: str
@@ -169,13 +169,13 @@ class AuditLog:
         unlogged, self._unlogged = self._unlogged, 0
         self._sink(
             AuditEvent(
-                int(self._clock.wall_ms()),
-                principal.name[:NAME_CHARS_MAX],
-                principal.method.value,
-                method,
-                [{"kind": kind, "name": name[:NAME_CHARS_MAX]} for kind, name in named],
-                outcome,
-                peer,
-                unlogged,
+                time_ms=int(self._clock.wall_ms()),
+                principal=principal.name[:NAME_CHARS_MAX],
+                principal_method=principal.method.value,
+                method=method,
+                resources=[{"kind": kind, "name": name[:NAME_CHARS_MAX]} for kind, name in named],
+                outcome=outcome,
+                peer=peer,
+                unlogged=unlogged,
             )
         )

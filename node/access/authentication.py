@@ -147,7 +147,7 @@ def _split_basic(text: str) -> tuple[str, str]:
 
 @lru_cache(_CERTIFICATES_MAX)
 def _login_of(pem: bytes) -> Login | None:
-    """Whom a certificate names; None: nobody, or several."""
+    """The name in a certificate; None: there is none, or several."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         name = name_of(certificate)
@@ -160,7 +160,7 @@ def _login_of(pem: bytes) -> Login | None:
 
 
 def name_of(certificate: x509.Certificate) -> str:
-    """Whom it names; empty: nobody, or several."""
+    """The name in it; empty: none, or several."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

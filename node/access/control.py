@@ -52,7 +52,7 @@ class _Waiting(NamedTuple):
 class AccessControl:
     """See the top of this file. Belongs to one event loop.
 
-    Invariant: nobody in `_waiting` waits for what `policy` does not allow.
+    Invariant: no call in `_waiting` waits for what `policy` does not allow.
     """
 
     def __init__(self, policy: AccessPolicy = OPEN) -> None:
@@ -182,14 +182,14 @@ def login_holds() -> bool:
 def _holds(ask: Callable[[], bool] | None) -> bool:
     try:
         return ask is None or ask()
-    except errors.Unavailable:  # nobody knows: then it is as it was
+    except errors.Unavailable:  # unknown: then it is as it was
         return True
 
 
 def _find_missing(
     policy: AccessPolicy, principal: Principal, rule: Rule, resources: tuple[Resource, ...]
 ) -> Resource | None:
-    """The first resource on which `principal` may not do it; the cluster where nobody is known."""
+    """The first resource on which `principal` may not do it; the cluster for an anonymous one."""
     if not policy.is_on:
         return None
     if rule.operation is None:

@@ -15,7 +15,7 @@ PRINCIPAL: Final = "hourwheel-principal-bin"
 
 
 def caller_metadata() -> tuple[tuple[str, bytes], ...]:
-    """What is sent of the caller of the call that is being worked on; of nobody nothing."""
+    """What is sent of the caller of the call that is being worked on; nothing of anonymous ones."""
     caller = CALLER.get()
     if caller == ANONYMOUS:
         return ()

@@ -1,13 +1,13 @@
 """What each call needs: one table, from the method to an operation and the resources it is done on.
 
-A method that is not in the table is served to nobody: a node with one does not start. Where a call
+A method that is not in the table is never served: a node with one does not start. Where a call
 needs a permission on several things, it needs it on each of them.
 
-The cluster's own topics belong to their group: whoever may receive for a group may receive its dead
-letters, and whoever administers it may delete them.
+The cluster's own topics belong to their group: who may receive for a group may receive its dead
+letters, and who administers it may delete them.
 
-A message's id names no topic. Whoever has the permission on all topics (`ALL_TOPICS`) may go on;
-for whoever has not, the topics of the messages are looked up (`Rule.ids`), and each is asked for.
+A message's id names no topic. A caller with the permission on all topics (`ALL_TOPICS`) may go on;
+for others the topics of the messages are looked up (`Rule.ids`), and each is asked for.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def _topic(request: Any) -> tuple[Resource, ...]:
 
 
 def _published(request: Any) -> tuple[Resource, ...]:
-    """All topics of a batch; one with more than so many is refused by whoever reads it."""
+    """All topics of a batch; one with more than so many is refused as it is read."""
     names = list(getattr(request, "topics", ()))[: limits.BATCH_TOPIC_COUNT_MAX]
     if request.topic or not names:
         names.append(request.topic)
@@ -97,7 +97,7 @@ def _cancelled(request: Any) -> tuple[Resource, ...]:
 
 
 def _prepared(request: Any) -> tuple[Resource, ...]:
-    """All topics of a transaction; one with more is refused by whoever reads it."""
+    """All topics of a transaction; one with more is refused as it is read."""
     parts = request.parts[: limits.TRANSACTION_TOPICS_MAX]
     return tuple(topic_resource(part.topic) for part in parts) or _all_topics(request)
 

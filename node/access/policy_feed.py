@@ -5,7 +5,7 @@
 
 The configuration alone says whether access control is on, so a node that starts is never open for
 a moment. Until it has heard of the grants its administrators may do everything, and everybody else
-is told to try again: a node of several has, when it is registered with its cluster.
+is answered to try again: a node of several has, when it is registered with its cluster.
 """
 
 from hourwheel import errors
@@ -29,7 +29,7 @@ class PolicyFeed:
         """The last that was heard of."""
         self.control = AccessControl(policy_of(section, None))
         self.quotas = Quotas()
-        """Of everybody; nobody is limited where access control is off."""
+        """Of everybody; none is limited where access control is off."""
 
     def on_state(self, state: AccessState) -> None:
         """The control plane says so from now on; mostly it is what it said before."""

@@ -26,7 +26,7 @@ class PortGate:
         self._authenticator, self._access = authenticator, access
 
     async def admit(self, authorization: str, host: str) -> HTTPStatus:
-        """OK; else UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE: nobody can say now."""
+        """OK; else UNAUTHORIZED, FORBIDDEN, or SERVICE_UNAVAILABLE: it is unknown now."""
         policy = self._access.policy
         if not policy.is_on:
             return HTTPStatus.OK

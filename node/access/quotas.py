@@ -32,7 +32,7 @@ BURST_MS: Final = 1_000.0
 PRINCIPALS_MAX: Final = 16_384
 RANGES_MAX: Final = 4_096
 COME_BACK_MS: Final = 100
-"""Where nobody knows when a call of the caller's ends."""
+"""Where it is unknown when a call of the caller's ends."""
 COME_BACK_MS_MAX: Final = 60_000
 """Messages may be cancelled earlier, and the quota may be raised."""
 _PARTS_BITS: Final = 6
@@ -184,7 +184,7 @@ class Quotas:
     """
 
     def __init__(self) -> None:
-        """Nobody is limited."""
+        """No caller is limited."""
         self.is_on = False
         """Whether anybody is."""
         self._limits: Mapping[str, Limits] = {}

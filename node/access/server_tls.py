@@ -61,7 +61,7 @@ class ServerTls:
         Args:
             section: names them.
             now_ms: of the wall clock.
-            note: is told whether files that have changed were refused.
+            note: called with whether files that have changed were refused.
 
         Raises:
             ConfigError: one cannot be read, or is not what it should be.

@@ -179,14 +179,14 @@ def _parse_jwks(raw: bytes) -> tuple[_Key, ...]:
         if one.get("use", "sig") != "sig":
             continue
         if one.get("kty") == "oct" or "d" in one:
-            raise ValueError("a secret key: whoever reads the file could sign")
+            raise ValueError("a secret key: any reader of the file could sign")
         found.append(_key_of(jwt.PyJWK.from_dict(one).key, str(one.get("kid", ""))))
     return tuple(one for one in found if one is not None)
 
 
 def _parse_pem(raw: bytes) -> tuple[_Key, ...]:
     if b"PRIVATE KEY" in raw:
-        raise ValueError("a private key: whoever reads the file could sign")
+        raise ValueError("a private key: any reader of the file could sign")
     found = []
     for part in raw.split(_PEM_BEGIN)[1:]:
         pem = _PEM_BEGIN + part

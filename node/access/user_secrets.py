@@ -4,7 +4,7 @@
           --> under way for the same secret? --> wait for that
           --> a place, one of few, and of these few for each source --> a thread --> remember
 
-A check takes some 50 ms of a processor. Whoever sends wrong secrets has the places of one source
+A check takes some 50 ms of a processor. Who sends wrong secrets has the places of one source
 and no more; who has logged in before needs none. A user who is not there takes as long as one who
 is. What is remembered belongs to the hash: a new hash is a new question.
 """
@@ -33,7 +33,7 @@ WRONG_MS: Final = 10_000.0
 MEMORY_KIB_MAX: Final = 256 * 1024
 TIME_COST_MAX: Final = 16
 PARALLELISM_MAX: Final = 16
-"""What the check of one hash may cost at most; such hashes belong to nobody."""
+"""What the check of one hash may cost at most; such hashes belong to no user."""
 
 FindHash = Callable[[str], str | None]
 """From a user's name to the hash of the secret; None: there is no such user."""

@@ -13,7 +13,7 @@ from hourwheel.filter_language.wire import (
 )
 from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
-from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId
+from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId, ShardId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2, members_pb2, pending_pb2
 from node.access.control import AccessControl
@@ -200,22 +200,14 @@ class Admin:
         self, _request: wire.GetStatusRequest, _context: Context
     ) -> wire.GetStatusResponse:
         """The cluster, as far as this node knows it."""
-        engine = self._engine
-        return status_answer(
-            self._identity,
-            engine.cluster_id,
-            engine.now_ms(),
-            engine.status(),
-            self._cluster.status(),
-            engine.stats,
-        )
+        return status_answer(self._identity, self._engine, self._cluster.status())
 
     async def transfer_master(
         self, request: wire.TransferMasterRequest, _context: Context
     ) -> wire.TransferMasterResponse:
         """Make another node the master."""
         master, epoch = await self._cluster.transfer_master(
-            request.shard, NodeId(request.to_node_id)
+            ShardId(request.shard), NodeId(request.to_node_id)
         )
         return wire.TransferMasterResponse(master=master, epoch=epoch)
 
@@ -224,22 +216,8 @@ class Admin:
     ) -> members_pb2.ListMembersResponse:
         """Who votes and has copies."""
         found = self._cluster.members()
-        return members_pb2.ListMembersResponse(
-            generation=found.generation,
-            members=[
-                members_pb2.Member(
-                    node_id=one.node_id,
-                    control_address=one.control_address,
-                    is_alive=one.is_alive,
-                    has_replica=one.has_replica,
-                    is_in_sync=one.is_in_sync,
-                )
-                for one in found.members
-            ],
-            former_node_ids=found.former_node_ids,
-            is_changing=found.is_changing,
-            cluster_id=self._engine.cluster_id.hex(),
-        )
+        found.cluster_id = self._engine.cluster_id.hex()
+        return found
 
     async def change_members(
         self, request: members_pb2.ChangeMembersRequest, _context: Context

@@ -2,7 +2,7 @@
 
 What a client can make the node hold is counted here before it is worked on: calls, bytes of
 requests, waiting polls. What is over a limit is refused at once with `Overloaded` (the client backs
-off); during a shutdown, with `ShuttingDown`. Answers that nobody has read yet have room of their
+off); during a shutdown, with `ShuttingDown`. Answers that are not read yet have room of their
 own, for which polls wait (node/contracts/answer_budget.py, node/api/unread_answers.py).
 """
 

@@ -73,7 +73,7 @@ class CallContext(Protocol):
 
 
 class Refusal(Generic[FormT]):
-    """What the caller of a call that failed is told. Leads to no traceback: see `Calls.refuse`."""
+    """What the caller of a call that failed gets. Leads to no traceback: see `Calls.refuse`."""
 
     __slots__ = ("form",)
 
@@ -135,10 +135,10 @@ class Calls:
         Args:
             admission: counts what is in flight.
             clock: for how long calls take.
-            failure: is told of what must end the process.
+            failure: gets what must end the process.
             access: who may do what.
-            identify: tells who calls; None: nobody is known.
-            audit: is told who did what; None: the log is.
+            identify: says who calls; None: all are anonymous.
+            audit: gets who did what; None: the log does.
             quotas: how much each may have under way; None: as much as it likes.
             is_first_hand: connections are the callers' own, and not another node's.
         """
@@ -326,7 +326,7 @@ class Calls:
         Args:
             method: its name in the metrics.
             implement: does it.
-            tell: the form in which its caller is told of an error.
+            tell: the form in which its caller gets an error.
             is_counted: by the caller's quota; else what it belongs to is.
         """
         work = Work.POLL if method in _POLLS else Work.CALL
@@ -383,7 +383,7 @@ class Calls:
     def public_error(
         self, method: str, error: Exception, context: "CallContext | Context"
     ) -> errors.HourwheelError:
-        """What the caller is told of `error`. Counts refusals; faults of ours are logged."""
+        """What the caller gets of `error`. Counts refusals; faults of ours are logged."""
         if isinstance(error, DecodeError):
             error = errors.InvalidArgument(f"this is no request of {method}")
         if not isinstance(error, errors.HourwheelError):

@@ -102,7 +102,7 @@ class Consumer:
     async def receive_stream(self, request: ReceiveRequest, call: CallContext) -> ReceiveStreamEnd:
         """Push due messages as they come, as far as there are credits; a shutdown ends it."""
         if not isinstance(call, StreamCall):
-            errors.violated("a session opens receive streams, and nobody else")
+            errors.violated("a session opens receive streams, and no other call")
         _check_receive(request)
         for field in ("wait_ms", "poller_id", "poll_number"):
             if getattr(request, field):

@@ -1,4 +1,4 @@
-"""AdminService's ListDeadLetters and RedriveDeadLetters: requests checked, pages told."""
+"""AdminService's ListDeadLetters and RedriveDeadLetters: requests checked, pages answered."""
 
 import asyncio
 from typing import Final, TypeAlias

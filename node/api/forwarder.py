@@ -272,7 +272,7 @@ class Forwarder:
         """The way to the master; None: this node is it.
 
         Raises:
-            NotMaster: the caller finds the master by itself, or nobody knows who it is.
+            NotMaster: the caller finds the master by itself, or no master is known.
         """
         try:
             self._check()
@@ -413,7 +413,7 @@ class _Poll(NamedTuple):
     room: AnswerRoom
     held: HeldAnswer
     size_bytes: int
-    """Its answer at most, as far as can be told."""
+    """Its answer at most, as far as is known."""
     until_s: float
     """By the loop's clock."""
 

@@ -85,13 +85,15 @@ def group_settings(requested: wire.GroupSettings) -> GroupSettings:
     if requested.order not in _ORDERS:
         raise errors.InvalidArgument("settings.order is not known", field="settings.order")
     return GroupSettings(
-        requested.attempts_max,
-        requested.invisible_ms,
-        requested.retry_delay_ms,
-        requested.retry_delay_ms_max,
-        _retry_delays_ms(requested.retry_delays) if requested.HasField("retry_delays") else None,
-        jitter_percent,
-        _start_ms(requested),
+        attempts_max=requested.attempts_max,
+        invisible_ms=requested.invisible_ms,
+        retry_delay_ms=requested.retry_delay_ms,
+        retry_delay_ms_max=requested.retry_delay_ms_max,
+        retry_delays_ms=_retry_delays_ms(requested.retry_delays)
+        if requested.HasField("retry_delays")
+        else None,
+        retry_jitter_percent=jitter_percent,
+        start_ms=_start_ms(requested),
         order=_ORDERS[requested.order],
         keeps_expired=requested.keeps_expired if requested.HasField("keeps_expired") else None,
         **found,
@@ -167,7 +169,7 @@ _MEMBER_STARTS: Final[dict[int, int]] = {
 
 
 def member_of(request: JoinBroadcastRequest) -> str:
-    """The member's name: its own, or one that nobody else has."""
+    """The member's name: its own, or a unique one."""
     return request.member or f"{request.token:016x}"
 
 

@@ -7,7 +7,7 @@
                                   is refused when there are as many of those as the quota says
 
 Which topics and groups a principal may use is what its grants say, so what is counted is there
-after a restart, too: nobody keeps who made what. Those whose grants overlap count the same ones.
+after a restart, too: who made what is not kept. Those whose grants overlap count the same ones.
 """
 
 import asyncio

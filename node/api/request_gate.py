@@ -1,6 +1,6 @@
 """Which calls gRPC may take whole from the network, and for how long: half-sent ones cost memory.
 
-Of a call that nobody reads gRPC holds the first `LOOKAHEAD_BYTES`; of one that is read, all that
+Of a call that is not read gRPC holds the first `LOOKAHEAD_BYTES`; of one that is read, all that
 its client says there is, however slowly it comes. So a call is read only when it has a place. Most
 requests are there already, whole, and give their place back at once. One that is still on its way
 after `_QUICK_S` gives way and goes on in one of the places for slow ones, if there is any left, for
@@ -31,7 +31,7 @@ class RequestGate:
     def __init__(
         self, wait_ms: int, *, places: int = PLACES, waiting_max: int = WAITING_MAX
     ) -> None:
-        """Nobody is here.
+        """No call is here.
 
         Args:
             wait_ms: how long a request may be on its way.

@@ -66,14 +66,14 @@ _SPARE_CALLS: Final = 256
 """Health and reflection calls, and those that are about to be refused, beside those that admission
 counts."""
 _PENDING_MAX: Final = 1_024
-"""Calls that have come and that nobody has looked at yet; gRPC drops more (CANCELLED), which our
+"""Calls that have come and are not begun yet; gRPC drops more (CANCELLED), which our
 client tries again. It would hold 3,000, each with its lookahead."""
 LOOKAHEAD_BYTES: Final = 1024 * 1024
 """What gRPC takes from the network of a call before anybody reads it. Left to itself it probes for
 bandwidth and takes up to 16 MiB. A larger message is taken whole once the call is read; where the
 way is long, a batch above this costs a round trip more."""
 REQUEST_SPARE_BYTES: Final = 2 * 1024 * 1024
-"""What a request may be larger than the largest batch and still be told so by a typed error; what
+"""What a request may be larger than the largest batch and still get a typed error; what
 is larger than that is refused by gRPC itself, unread."""
 _REQUEST_BYTES_MIN: Final = 4 * 1024 * 1024
 """The largest acknowledgements and cancels are smaller."""
@@ -108,11 +108,11 @@ class ServerParts:
     access: AccessControl = field(default_factory=AccessControl)
     """Who may do what."""
     identify: Identify | None = None
-    """Tells who calls; None: nobody is known."""
+    """Says who calls; None: all are anonymous."""
     tls: ServerTls | None = None
     """None: clients are served in the clear."""
     audit: AuditLog | None = None
-    """Is told who did what; None: the log is."""
+    """Gets who did what; None: the log does."""
     quotas: Quotas = field(default_factory=Quotas)
     """How much each caller may use."""
 
@@ -139,7 +139,7 @@ class ApiServer:
         )
 
     async def start(self) -> str:
-        """Listen; the address that clients are told, host:port.
+        """Listen; the address that clients get, host:port.
 
         Raises:
             ConfigError: the address cannot be listened on.
@@ -283,7 +283,7 @@ def _handlers(
     quotas: QuotaGate,
     messages: MessageAccess,
 ) -> grpc.GenericRpcHandler:
-    """Handlers for all methods of a service; a method that nobody implements is an error."""
+    """Handlers for all methods of a service; a method without an implementation is an error."""
     found: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
         path = f"/{service.full_name}/{method.name}"

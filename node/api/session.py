@@ -143,7 +143,7 @@ class _Call:
 class _Answer(NamedTuple):
     raw: bytes
     call: _Call | HeldAnswer | StreamCall
-    """Is told when the client has got it, or is gone."""
+    """Called when the client has got it, or is gone."""
     since_s: float
     """When it was there, by the loop's clock."""
     call_id: int = 0
@@ -205,7 +205,7 @@ class _Session:
 
     async def serve(self) -> Exception | None:
         """Read and answer until the client ends the session: None; or why it is ended."""
-        # Nobody cancels a read: see `hourwheel.transport.reads`. It ends with the call.
+        # A read is never cancelled: see `hourwheel.transport.reads`. It ends with the call.
         reading = self.loop.create_task(self._read())
         writing = self.loop.create_task(self._write())
         writing.add_done_callback(_look)
@@ -516,7 +516,7 @@ class _Session:
 
 
 def _look(task: "asyncio.Task[Any]") -> None:
-    """Else asyncio logs that nobody looked at how it failed: the client went away."""
+    """Else asyncio logs its error as not looked at: the client went away."""
     if not task.cancelled():
         task.exception()
 

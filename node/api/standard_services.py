@@ -26,7 +26,7 @@ WAITING_MAX: Final = 64
 REQUEST_BYTES_MAX: Final = 4 * 1024
 """A name, of a service or a file."""
 WATCHES_MAX: Final = 64
-"""At one time; `server._SPARE_CALLS` has places for them, so that they take nobody else's."""
+"""At one time; `server._SPARE_CALLS` has places for them, so that they take no others'."""
 REFLECTION_SERVICE: Final = reflection.SERVICE_NAME
 STREAMS_MAX: Final = 16
 """At one time: of each gRPC reads one request, as large as any may be. `server._SPARE_CALLS` has

@@ -1,15 +1,14 @@
 """The answer to GetStatus: what the engine and the cluster say, as one message."""
 
 import uuid
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import hourwheel
 from hourwheel.types import NodeId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import status_pb2
-from node.contracts.broker import ShardStatusData
-from node.contracts.cluster import ClusterStatusData, MastershipData
+from node.contracts.broker import EnginePort
 from node.telemetry.stats import EngineStats
 
 _MS_A_SECOND: Final = 1_000
@@ -26,43 +25,32 @@ class NodeIdentity:
 
 
 def status_answer(
-    identity: NodeIdentity,
-    cluster_id: bytes,
-    clock_ms: int,
-    shard: ShardStatusData,
-    cluster: ClusterStatusData,
-    stats: EngineStats,
+    identity: NodeIdentity, engine: EnginePort, cluster: wire.GetStatusResponse
 ) -> wire.GetStatusResponse:
     """See the top of this file.
 
     Args:
         identity: of the answering node.
-        cluster_id: 16 bytes.
-        clock_ms: the cluster clock, as the answering node has it.
-        shard: what its engine says.
-        cluster: what it knows of the others.
-        stats: what it has counted since its process started.
+        engine: says what it has and has done.
+        cluster: what the node knows of the others (`ClusterPort.status`).
     """
-    own: dict[str, Any] = {
-        "started_ms": identity.started_ms,
-        "clock_ms": clock_ms,
-        "read_only_reason": shard.read_only_reason,
-    }
     answer = wire.GetStatusResponse(
-        cluster_id=str(uuid.UUID(bytes=cluster_id)),
+        cluster_id=str(uuid.UUID(bytes=engine.cluster_id)),
         version=hourwheel.__version__,
         answered_by=identity.node_id,
-        nodes=[
-            status_pb2.NodeStatus(
-                **asdict(node), **(own if node.node_id == identity.node_id else {})
-            )
-            for node in cluster.nodes
-        ],
-        shards=[_shard(shard, cluster.shard)],
+        shards=[engine.status()],
     )
-    answer.shards[0].delivery.CopyFrom(_delivery(stats))
-    if cluster.control is not None:
-        answer.control.CopyFrom(status_pb2.ControlStatus(**asdict(cluster.control)))
+    # What the cluster leaves empty, such as the epoch of a node alone, stays as the engine says it.
+    answer.shards[0].MergeFrom(cluster.shards[0])
+    answer.shards[0].delivery.CopyFrom(_delivery(engine.stats))
+    answer.nodes.MergeFrom(cluster.nodes)
+    for node in answer.nodes:
+        if node.node_id == identity.node_id:
+            node.started_ms = identity.started_ms
+            node.clock_ms = engine.now_ms()
+            node.read_only_reason = engine.gauges().read_only_reason
+    if cluster.HasField("control"):
+        answer.control.CopyFrom(cluster.control)
     return answer
 
 
@@ -77,19 +65,3 @@ def _delivery(stats: EngineStats) -> status_pb2.DeliveryStatus:
         lateness_bounds_ms=[bound * _MS_A_SECOND for bound in lateness.bounds],
         lateness_counts=lateness.counts,
     )
-
-
-def _shard(engine: ShardStatusData, cluster: MastershipData) -> status_pb2.ShardStatus:
-    names = status_pb2.ShardStatus.DESCRIPTOR.fields_by_name
-    values: dict[str, Any] = {
-        name: value for name, value in asdict(engine).items() if name in names
-    }
-    known = {name: value for name, value in asdict(cluster).items() if value is not None}
-    followers = known.pop("followers")
-    values |= known
-    values["epoch"] = cluster.epoch or engine.epoch
-    answer = status_pb2.ShardStatus(**values)
-    for follower in followers:
-        known = {name: value for name, value in follower.items() if value is not None}
-        answer.followers.append(status_pb2.FollowerStatus(**known))
-    return answer

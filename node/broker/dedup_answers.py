@@ -1,4 +1,4 @@
-"""What producers are told about dedup keys, and how many of these a shard may have."""
+"""What producers get about dedup keys, and how many of these a shard may have."""
 
 import numpy as np
 

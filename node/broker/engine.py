@@ -23,6 +23,7 @@ from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import NO_EPOCH
+from hourwheel.v1.status_pb2 import ShardStatus
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_calls import GroupCalls
 from node.broker.group_commit import GroupCommit, Replication
@@ -30,7 +31,7 @@ from node.broker.job_runner import Background
 from node.broker.master_service import MasterService
 from node.broker.precise_timer import make_timer
 from node.broker.settings import EngineConfig
-from node.broker.status import describe, shard_status
+from node.broker.status import describe, shard_gauges, shard_status
 from node.broker.topic_query import TopicQuery
 from node.broker.transactions.gate import TransactionGate
 from node.broker.wheel_query import WheelQuery
@@ -559,12 +560,14 @@ class Engine(GroupCalls):
         found = self.shard.views.catalog.find_topic(topic)
         return DEFAULT_SPEC if found is None else found.gene
 
-    def status(self) -> broker.ShardStatusData:
+    def status(self) -> ShardStatus:
         """See EnginePort."""
         epoch = NO_EPOCH if self.service is None else self.service.mastership.epoch
-        return shard_status(
-            self.shard, epoch, self.background.maintenance, self.guard, self.now_ms()
-        )
+        return shard_status(self.shard, epoch, self.background.maintenance)
+
+    def gauges(self) -> broker.ShardGauges:
+        """See EnginePort."""
+        return shard_gauges(self.shard, self.background.maintenance, self.guard, self.now_ms())
 
     def describe(self, message_id: MessageId) -> MessageInfo:
         """See EnginePort."""

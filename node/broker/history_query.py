@@ -158,14 +158,14 @@ class HistoryQuery:
     def _named(self, event: Event) -> MessageEvent:
         group = self._shard.views.catalog.find_group_by_id(event.group_id)
         return MessageEvent(
-            event.kind,
-            event.at_ms,
-            "" if group is None else group.name,
-            event.attempt,
-            event.due_ms,
-            self._topic_name(event.topic_id),
-            event.producer_id,
-            event.priority,
+            kind=event.kind,
+            at_ms=event.at_ms,
+            group="" if group is None else group.name,
+            attempt=event.attempt,
+            due_ms=event.due_ms,
+            topic=self._topic_name(event.topic_id),
+            producer_id=event.producer_id,
+            priority=event.priority,
         )
 
     def _topic_name(self, topic_id: TopicId) -> str:
@@ -226,12 +226,17 @@ def _parse(of: MessageId, raw: bytes) -> Trail:
         for count, width in zip(counts, _ROW_WIDTHS, strict=True)
     )
     return Trail(
-        *(of.sequence, due_ms, store_ms, TopicId(topic_id), offset, bool(is_complete)),
-        [Place._make(row) for row in places],
-        [Waiting._make(row) for row in waiting],
-        {(row[0], row[1], row[2]) for row in seen},
-        {(row[0], row[1], row[2]): row[3] for row in failures},
-        np.array(words, "<i8").tobytes()[:name_bytes],
+        sequence=of.sequence,
+        due_ms=due_ms,
+        store_ms=store_ms,
+        topic_id=TopicId(topic_id),
+        offset=offset,
+        is_complete=bool(is_complete),
+        places=[Place._make(row) for row in places],
+        waiting=[Waiting._make(row) for row in waiting],
+        seen={(row[0], row[1], row[2]) for row in seen},
+        failures={(row[0], row[1], row[2]): row[3] for row in failures},
+        name=np.array(words, "<i8").tobytes()[:name_bytes],
     )
 
 

@@ -138,13 +138,13 @@ class MasterService:
             are_some_waiting=lambda: self.publishing.are_some_waiting,
         )
         self.publishing = PublishService(
-            self,
-            host.group_commit,
-            host.background,
-            self.catalog_service,
-            self.expiry,
-            host.guard,
-            host.config.horizon_ms,
+            serving=self,
+            group_commit=host.group_commit,
+            background=host.background,
+            catalog_service=self.catalog_service,
+            expiry=self.expiry,
+            guard=host.guard,
+            horizon_ms=host.config.horizon_ms,
         )
         self.keys = KeyService(
             self, self.publishing.small_calls, host.group_commit, host.cluster_id

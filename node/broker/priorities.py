@@ -1,8 +1,8 @@
 """Which queues prioritised messages are for: those of their priorities (`hourwheel.priorities`).
 
-The master reads priorities as it stamps queues, and nobody after it: apply, the wheel, retries and
-groups go by an entry's queue. Order within a key wins over priority: what has an ordering key
-stays in the queue of its key.
+The master reads priorities as it stamps queues, and nothing reads them after it: apply, the wheel,
+retries and groups go by an entry's queue. Order within a key wins over priority: what has an
+ordering key stays in the queue of its key.
 """
 
 from collections.abc import Iterable, Sequence

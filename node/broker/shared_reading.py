@@ -43,7 +43,7 @@ class SharedReading(Generic[Reading]):
     def _on_end(self, walking: "asyncio.Task[None]") -> None:
         self._walking = None
         if not walking.cancelled():
-            walking.exception()  # told above, or by the next walk
+            walking.exception()  # raised above, or by the next walk
 
     async def _find(self) -> None:
         loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ mistake: it must last `step_settle_ms` before the offset moves towards it, as sl
     now       ----------+---~~~~~~   unchanged for 60 s, then 5 % faster until it has caught up
 
 Why not follow at once: a typing error that sets the date a year ahead would release a year of
-messages, and nobody can take back what is released. Pure: time comes from the `Clock` that it gets.
+messages, and what is released cannot be taken back. Pure: time comes from the `Clock` that it gets.
 """
 
 import math
@@ -63,7 +63,7 @@ class SlewedClock:
             slew_ratio_max: 0.05 means at most 5 % faster or slower; above 0, below 1.
             step_ms_max: a larger difference is a step.
             step_settle_ms: monotonic time that a step must last.
-            on_step: told of each change of mind, once, with the step's size in ms (signed).
+            on_step: called at each change of mind, once, with the step in ms (signed).
         """
         self._clock = clock
         self._slew_ratio_max = slew_ratio_max

@@ -68,7 +68,7 @@ class Merge(Generic[Caller]):
     def takes(self, incoming: IncomingMessages, size_bytes: int) -> bool:
         """Whether these may join: there is room, and no other request of their producer is here.
 
-        (Two requests of one producer side by side could not be told from one.)
+        (Two requests of one producer side by side would look like one.)
         """
         return not self._count or (
             self._count + len(incoming.bodies) <= _MERGED_MESSAGES_MAX
@@ -289,7 +289,7 @@ class SmallCalls:
     def resolve(self, rows: Rows, future: "asyncio.Future[Sequence[int]]") -> None:
         """As `publish`, of rows of RESOLVE; the future gets how many positions each has resolved.
 
-        They wait for no others, and nobody for them: a lease may end meanwhile.
+        They wait for no others, and no others for them: a lease may end meanwhile.
         """
         self._resolves.add(rows, future)
 
@@ -325,7 +325,7 @@ class SmallCalls:
         self._expected = min(expected, _CALLERS_ENOUGH)
 
     def on_waited_in_vain(self) -> None:
-        """Nobody joined those who wait: there are fewer callers than there were."""
+        """No caller joined those who wait: there are fewer callers than there were."""
         self._usual *= _IN_VAIN_KEPT
         self._peak *= _IN_VAIN_KEPT
 

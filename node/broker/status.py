@@ -8,8 +8,9 @@ from hourwheel.errors import DiskFull
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import MessageState
 from hourwheel.types import SEQUENCE_MAX, Epoch, Key
+from hourwheel.v1.status_pb2 import ShardStatus
 from node.broker.disk_guard import DiskGuard
-from node.contracts.broker import ShardStatusData
+from node.contracts.broker import ShardGauges
 from node.contracts.history import MessageInfo
 from node.delivery.damaged import DamagedMessages
 from node.shard.job_planner import Maintenance
@@ -19,18 +20,11 @@ from storage.views.sequence_index import SlotState
 _COUNT_MAX: Final = 1 << 40
 
 
-def shard_status(
-    shard: Shard, epoch: Epoch, maintenance: Maintenance, guard: DiskGuard, now_ms: int
-) -> ShardStatusData:
+def shard_status(shard: Shard, epoch: Epoch, maintenance: Maintenance) -> ShardStatus:
     """The state of a shard at this moment; `epoch`: of this node's mastership, 0 for none."""
     views, log = shard.views, shard.log
-    wheel, cursor = views.wheel, views.cursor
-    next_due = wheel.next_pending_ms(cursor.key)
-    now = Key(now_ms, SEQUENCE_MAX)
-    overdue = wheel.near.plan(cursor.key, now, _COUNT_MAX)[1] if cursor.key < now else 0
-    oldest_ms = shard.oldest_unapplied_ms
-    behind = overdue and next_due is not None and next_due < now_ms
-    return ShardStatusData(
+    cursor = views.cursor
+    return ShardStatus(
         shard=shard.shard_id,
         epoch=epoch,
         log_start_offset=log.start_offset,
@@ -44,10 +38,25 @@ def shard_status(
         cancelled_count=views.counters.cancelled,
         tick=max(cursor.tick, 0),
         local_index=cursor.local_index,
-        next_due_ms=next_due or 0,
-        run_count=len(wheel.runs.all()),
+        next_due_ms=views.wheel.next_pending_ms(cursor.key) or 0,
+        run_count=len(views.wheel.runs.all()),
         disk_bytes=maintenance.disk_bytes,
         feature_level=views.feature_level,
+    )
+
+
+def shard_gauges(
+    shard: Shard, maintenance: Maintenance, guard: DiskGuard, now_ms: int
+) -> ShardGauges:
+    """What the metrics tell of a shard at this moment, beside its status."""
+    views = shard.views
+    wheel, cursor = views.wheel, views.cursor
+    next_due = wheel.next_pending_ms(cursor.key)
+    now = Key(now_ms, SEQUENCE_MAX)
+    overdue = wheel.near.plan(cursor.key, now, _COUNT_MAX)[1] if cursor.key < now else 0
+    oldest_ms = shard.oldest_unapplied_ms
+    behind = overdue and next_due is not None and next_due < now_ms
+    return ShardGauges(
         overdue_count=overdue,
         cursor_lag_ms=now_ms - next_due if behind and next_due is not None else 0,
         enqueue_lag_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),

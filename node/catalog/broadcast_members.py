@@ -6,7 +6,7 @@ fence   each start of a member joins with a token of its own, which stands in it
         that have another one are refused. So the last who joined by a name has it, also behind
         a takeover.
 expiry  no call has named the group for as long as it says, and it holds no lease: it is
-        deleted with its retries and dead letters. Time in which nobody could call does not
+        deleted with its retries and dead letters. Time in which no member could call does not
         count: a new master, and one that was cut off for a while, begin anew.
 """
 

@@ -37,7 +37,7 @@ class CommandBatches:
         """What became of a command.
 
         Raises:
-            HourwheelError: see ControlPort. After a Timeout nobody knows.
+            HourwheelError: see ControlPort. After a Timeout the outcome is unknown.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise errors.Overloaded(f"{WAITING_MAX} changes of topics and groups wait")
@@ -97,7 +97,7 @@ class CommandBatches:
         return list(result.results)
 
     def close(self, error: errors.HourwheelError) -> None:
-        """Nobody is waited for any more: who waits is told `error`."""
+        """Nothing is waited for any more: callers that wait get `error`."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.answer.done():

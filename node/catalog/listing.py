@@ -29,7 +29,7 @@ assert QUEUE_COUNT_MAX < QUEUES_AT_ONCE
 LAG_QUEUES_AT_ONCE: Final = 48
 """The same where what is resolved and leased of each is counted, and its oldest entry is read."""
 LISTED_SUBSCRIPTIONS_MAX: Final = 100
-"""So many subscriptions of each group are told in a list; all of them of one group by itself."""
+"""So many subscriptions of each group are shown in a list; all of them of one group by itself."""
 BLOCKED_LISTED: Final = 100
 """Ids that a lag has of messages which block their keys."""
 _BEHIND_INTERNAL: Final = "&"
@@ -122,24 +122,26 @@ class Listing:
         next_after: int,
     ) -> GroupInfo:
         return GroupInfo(
-            group.name,
-            group.attempts_max,
-            group.invisible_ms,
-            group.retry_delay_ms,
-            group.retry_delay_ms_max,
-            lags,
-            tuple(SubscriptionInfo(self._name_of(one), one.filter) for one in subscriptions),
-            next_after,
-            group.description,
-            group.is_paused,
-            group.version,
-            group.retry_delays_ms,
-            group.retry_jitter_percent,
-            group.start_ms,
-            group.in_flight_max,
-            group.per_second_max,
-            group.order,
-            group.keeps_expired,
+            name=group.name,
+            attempts_max=group.attempts_max,
+            invisible_ms=group.invisible_ms,
+            retry_delay_ms=group.retry_delay_ms,
+            retry_delay_ms_max=group.retry_delay_ms_max,
+            lags=lags,
+            subscriptions=tuple(
+                SubscriptionInfo(self._name_of(one), one.filter) for one in subscriptions
+            ),
+            next_after=next_after,
+            description=group.description,
+            is_paused=group.is_paused,
+            version=group.version,
+            retry_delays_ms=group.retry_delays_ms,
+            retry_jitter_percent=group.retry_jitter_percent,
+            start_ms=group.start_ms,
+            in_flight_max=group.in_flight_max,
+            per_second_max=group.per_second_max,
+            order=group.order,
+            keeps_expired=group.keeps_expired,
         )
 
     def _name_of(self, subscription: Subscription) -> str:
@@ -199,7 +201,15 @@ class Listing:
                     oldest_ms = min(oldest_ms or visible_ms, visible_ms)
         name = self._name_of(subscription)
         blocked_count, blocked = self._blocked(subscription)
-        return GroupLagInfo(name, unresolved, leased, damaged, oldest_ms, blocked_count, blocked)
+        return GroupLagInfo(
+            topic=name,
+            unresolved_count=unresolved,
+            leased_count=leased,
+            damaged_count=damaged,
+            oldest_ms=oldest_ms,
+            blocked_count=blocked_count,
+            blocked_ids=blocked,
+        )
 
     def _blocked(self, subscription: Subscription) -> tuple[int, tuple[MessageId, ...]]:
         """How many messages block their keys, and the ids of the first of them."""

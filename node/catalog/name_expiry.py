@@ -1,11 +1,11 @@
-"""Names that nobody uses, of groups and of topics: looked for in rounds, deleted one at a time.
+"""Unused names, of groups and of topics: looked for in rounds, deleted one at a time.
 
 A round has steps, one a second:
 
     find     groups and topics of which nothing would be missed, if nothing of them is pending
     wait     until all that was taken before is applied
     read     the wheel, for all of them together, if it has to be known what is pending
-    delete   those of which nothing is, and which nobody has used since the round began
+    delete   those of which nothing is, and which were not used since the round began
     rest     an hour, at most
 
 No index says what is pending by topic, for it would cost something with each message. What is

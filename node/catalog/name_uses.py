@@ -45,7 +45,7 @@ class NameUses:
         self._used_ms[number] = self._used_next_ms[number] = now_ms
 
     def last_ms(self, number: int) -> int | None:
-        """When it was used last, or this reign began; None: it is in use now."""
+        """When it was used last, or this mastership began; None: it is in use now."""
         return None if number in self._under_way else self._used_ms.get(number, self._begun_ms)
 
     def is_idle(self, number: int, before_ms: int) -> bool:

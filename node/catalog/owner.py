@@ -47,7 +47,7 @@ APPENDED_AT_ONCE: Final = 32
 DELETED_AT_ONCE: Final = 32
 """Subscriptions that one record may take with it: a millisecond or two when it is applied."""
 AGAIN_S: Final = 0.5
-"""After so long a command whose outcome nobody knows is proposed again."""
+"""After so long a command whose outcome is unknown is proposed again."""
 _STEP: Final = object()
 _END: Final = object()
 _log = logs.get(__name__)
@@ -69,7 +69,7 @@ class CatalogOwner:
     ) -> None:
         """Nothing is proposed before `resume`.
 
-        `lock` is held by whoever changes more than one thing, here the import. `drop_group`: a
+        `lock` is held by changes of more than one thing, here the import. `drop_group`: a
         group is deleted, and what this master has of it can go.
         """
         self._serving, self._log, self._lock, self._control = serving, log, lock, control
@@ -131,7 +131,7 @@ class CatalogOwner:
         return self._state is not None and self._state.catalog_import.is_done
 
     async def make_ready(self) -> None:
-        """Return when whoever decides knows all that there is. The caller has the lock.
+        """Return when the owner knows all that there is. The caller has the lock.
 
         Raises:
             Unavailable, NotMaster, ShuttingDown: it does not come to that for now.
@@ -278,7 +278,7 @@ class CatalogOwner:
 
     @property
     def _lacking(self) -> ControlState | None:
-        """The state that the log has not all of, and nobody is appending; None: there is none."""
+        """The state that the log has not all of, while none is appending; None: there is none."""
         if self._is_closed or not self._is_controlled or self._steps is not None:
             return None
         return None if self._logged is self._state else self._state
@@ -364,7 +364,7 @@ class CatalogOwner:
         Raises:
             Unavailable: somebody else has changed it meanwhile; it was not done.
             FailedPrecondition: the control plane cannot have it.
-            Timeout: nobody knows.
+            Timeout: the outcome is unknown.
         """
         result = await self._propose(command)
         check_result(result)
@@ -384,7 +384,7 @@ class CatalogOwner:
         """Have a topic made, whoever does; it may be used behind what is appended then.
 
         Raises:
-            Unavailable: it is not there for now; nobody has used it.
+            Unavailable: it is not there for now, and was not used.
         """
         settings = control_items.topic_settings(topic)
         put = wire.PutObjectCommand(name=topic.name, settings=settings)
@@ -488,7 +488,7 @@ class CatalogOwner:
     async def expire(self, one: Topic | Group) -> bool:
         """Delete what was found unused; whether that was done.
 
-        Nobody may use it before this returns: until then nobody knows whether it is there.
+        It may not be used before this returns: until then it is unknown whether it is there.
         """
         is_topic = isinstance(one, Topic)
         if self.is_log_alone:

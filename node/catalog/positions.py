@@ -202,7 +202,7 @@ class Skipper:
     async def _decide(
         self, chosen: Sequence[tuple[GroupQueue, list[int]]], action: UnblockAction
     ) -> int:
-        """What becomes of held messages. Nobody gets them while that is on its way to the log."""
+        """What becomes of held messages. None is delivered while that is being logged."""
         ordered = self._serving.mastership.receiver.ordered
         rows = [_ROWS_OF[action](one, [(at, at + 1) for at in meant]) for one, meant in chosen]
         proposed = self._serving.propose_resolve(join_rows(rows))

@@ -18,7 +18,7 @@ class PublishOrder:
     """See the top of this file. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
+        """No publish waits."""
         self._last: dict[Line, asyncio.Future[None]] = {}
         """Over when the last batch that stands in this line is appended, or refused."""
 

@@ -1,7 +1,7 @@
 """Queues into which nothing was released for as long as what is released is retained.
 
 A queue loses what is past retention a whole chunk at a time, so a short one keeps its last entries
-for ever. Nobody was promised them. Whether all entries of a queue are that old, its end tells: it
+for ever. No group was promised them. Whether all entries of a queue are that old, its end tells: it
 has not moved for so long, while this master looked on. So no file is read.
 """
 
@@ -24,7 +24,7 @@ class QuietQueues:
         self._known: dict[TopicQueue, tuple[int, int]] = {}
         """Queue -> (its end, when that was seen first)."""
         self._known_next: dict[TopicQueue, tuple[int, int]] = {}
-        """The same without those that nobody asks for any more."""
+        """The same without those that are not needed any more."""
 
     def is_over(self, topic_queue: TopicQueue, now_ms: int) -> bool:
         """Whether nothing in it is retained: it is empty, or all of it is older than that."""

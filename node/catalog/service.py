@@ -59,7 +59,7 @@ _WOKEN_AT_ONCE: Final = 128
 
 
 class CatalogService:
-    """Changes what there is, by whoever decides (`CatalogOwner`): one thing at a time.
+    """Changes what there is, by the owner of the catalog (`CatalogOwner`): one thing at a time.
 
     But topics that publishing makes come together, as their first messages do. What is appended is
     used at once: a topic's CONFIG record stands before the PUBLISH.
@@ -210,7 +210,7 @@ class CatalogService:
         if topic is not None and not is_alone and self._log.is_deleting(topic.topic_id):
             topic = None
         if not is_alone and name == self._expiring_topic:
-            raise gone()  # what it was when the caller had waited for it, nobody knows any more
+            raise gone()  # what it was when the caller had waited for it is unknown
         if topic is not None and not topic.internal:
             if topic.is_paused:
                 raise errors.TopicPaused(f"topic {name!r} is paused", topic=name)
@@ -549,7 +549,7 @@ class CatalogService:
     async def _with_letters(self, group: Group) -> Group:
         """The group with a topic for its dead letters, which is made where it was deleted.
 
-        Else they would go where nobody can read them. Earlier versions let it be deleted.
+        Else they would go where no group can read them. Earlier versions let it be deleted.
         """
         if group.dead_letter_topic_id:
             return group
@@ -587,7 +587,7 @@ class CatalogService:
             return is_gone
 
     async def _delete_letters(self, group: Group, *, with_old_ones: bool = False) -> None:
-        """Delete the dead-letter topic of a group that is gone, if it is empty and nobody reads it.
+        """Delete the dead-letter topic of a group that is gone, if it is empty and has no reader.
 
         `with_old_ones`: also if dead letters are in it, which are past retention.
         """

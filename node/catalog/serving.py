@@ -41,7 +41,7 @@ class Serving(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises ShuttingDown or NotMaster where nobody may be served, for now or for good."""
+        """Raises ShuttingDown or NotMaster where no call may be served, for now or for good."""
         ...
 
     def propose(

@@ -104,7 +104,7 @@ class UnusedGroups:
     # -- the rule ---------------------------------------------------------------------------------
 
     def _is_abandoned(self, group: Group, before_ms: int) -> bool:
-        """Whether nobody has used it since `before_ms`, nor asked for it ever."""
+        """Whether it was not used since `before_ms`, and never made on request."""
         return (
             group.automatic
             and self._uses.is_idle(group.group_id, before_ms)

@@ -18,7 +18,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from node.cluster.peer_trust import Trust
 from node.cluster.promotion import finish_promotion
 from node.cluster.restored_control import begin_together
@@ -208,14 +208,14 @@ class ClusterControl:
         )
 
     def _begins_later(self) -> bool:
-        """Whether this node waits to be told of its cluster, as configured or after a restore."""
+        """Whether this node does not know its cluster yet, as configured or after a restore."""
         config = self._config
         disk = RealDisk(config.node.data_directory, is_private=True)
         finish_promotion(disk)
         nodes = cluster_nodes(config.cluster.nodes)
         waits = begin_together(
             disk,
-            Identity(self._cluster_id, 0),
+            Identity(self._cluster_id, FIRST_SHARD),
             config.node.id,
             {node: addresses.control for node, addresses in nodes.items()},
             config.cluster.min_in_sync,
@@ -317,13 +317,13 @@ class ClusterControl:
         """For the metrics."""
         ping, ends = self.client.ping, self.ends
         return ControlFacts(
-            ping.stall_count,
-            ping.stall_ms_max,
-            ends.count,
-            ends.last_code,
-            self._leader_changes,
-            self._commands,
-            self._commands_failed,
+            stall_count=ping.stall_count,
+            stall_ms_max=ping.stall_ms_max,
+            ends=ends.count,
+            last_exit_code=ends.last_code,
+            leader_changes=self._leader_changes,
+            commands=self._commands,
+            commands_failed=self._commands_failed,
         )
 
     def _on_leader(self, leader: Leader) -> None:

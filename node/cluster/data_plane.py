@@ -348,7 +348,7 @@ class DataServer:
             listen: host:port.
             handshake_ms: how long a peer may take to begin HTTP/2.
             forwarded_calls: how many calls of clients a peer may pass on at one time.
-            node_ids: with certificates, one whom they must name, as it is at the time of each
+            node_ids: with certificates, one that they must name, as it is at the time of each
                 call; None: the authority alone decides.
         """
         self._trust, self._listen = trust, listen

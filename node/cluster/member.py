@@ -160,13 +160,13 @@ class ClusterMember:
         identity = engine.place.identity
         engine.damage.files.peers = Peers(self.links, identity, self._others)
         self.server = ReplicationServer(
-            self.replica,
-            engine,
-            self._control,
-            self.time,
-            self.perform,
-            self.failure,
-            self._snapshots,
+            replica=self.replica,
+            engine=engine,
+            control=self._control,
+            time=self.time,
+            perform=self.perform,
+            failure=self.failure,
+            snapshots=self._snapshots,
         )
         self._tick()
 
@@ -335,19 +335,20 @@ class ClusterMember:
         master = shard.master.node_id
         if master == identity.node_id and shard.master.boot_id.hex() != identity.boot_id:
             return  # an epoch of this node's former life: the next is on its way
-        isr = frozenset(one.node_id for one in shard.isr)
         self.replica.level_max = state.feature_level
         is_new = shard.epoch > self.replica.assignment.epoch
         if is_new:
             self._requests_step_down, self._transfer_to = False, ""
-        self.replica.on_assignment(
-            Assignment(
-                *(shard.epoch, master, isr, shard.version, shard.replicas),
-                targets_of(state, shard),
-                min_in_sync_of(state, self.replica.config.min_in_sync),
-            ),
-            self._monotonic_ms(),
+        assigned = Assignment(
+            epoch=shard.epoch,
+            master=master,
+            isr=frozenset(one.node_id for one in shard.isr),
+            version=shard.version,
+            replicas=shard.replicas,
+            targets=targets_of(state, shard),
+            min_in_sync=min_in_sync_of(state, self.replica.config.min_in_sync),
         )
+        self.replica.on_assignment(assigned, self._monotonic_ms())
         self._is_stale = False
         if is_new and master == identity.node_id:
             _log.info("mastership_assigned", epoch=shard.epoch)

@@ -13,9 +13,9 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.types import NodeId
+from hourwheel.v1.members_pb2 import ListMembersResponse, Member
 from node.cluster.view import Control
 from node.config.checks import NODE_ID, split_address
-from node.contracts.cluster import MemberData, MembersData
 from node.telemetry import logs
 from replication.control_state.commands import make_command
 from replication.control_state.membership import ADDRESS_CHARS_MAX, Members, members_data
@@ -75,24 +75,24 @@ class MemberAdministration:
         self._monotonic_ms, self._silent_ms = monotonic_ms, silent_ms
         self._reaches, self._change_s = reaches, change_s
 
-    def members(self) -> MembersData:
+    def members(self) -> ListMembersResponse:
         """See ClusterPort."""
         state = self._known()
         membership = state.membership
         replicas, in_sync = _nodes_of(state)
-        return MembersData(
-            membership.generation,
-            tuple(
-                MemberData(
-                    one,
-                    address,
-                    self._is_alive(one),
+        return ListMembersResponse(
+            generation=membership.generation,
+            members=[
+                Member(
+                    node_id=one,
+                    control_address=address,
+                    is_alive=self._is_alive(one),
                     has_replica=one in replicas,
                     is_in_sync=one in in_sync,
                 )
                 for one, address in sorted(membership.members.items())
-            ),
-            membership.former_node_ids,
+            ],
+            former_node_ids=membership.former_node_ids,
             is_changing=membership.has_ended or replicas != frozenset(membership.members),
         )
 

@@ -109,8 +109,8 @@ class PeerTrust:
 
         Args:
             config: names them.
-            node_id: whom the certificate is to name.
-            note: is told whether files that have changed were refused.
+            node_id: that the certificate has to name.
+            note: called with whether files that have changed were refused.
 
         Raises:
             ConfigError: see `read_trust`; or certificates and key do not fit together.

@@ -33,7 +33,7 @@ def promote(
     """Do it; durable when this returns.
 
     Args:
-        disk: of the data directory; what is made there is for nobody else to read.
+        disk: of the data directory; what is made there no other user can read.
         identity: of the directory's cluster: its id stays.
         node_id: of this node, the only member.
         control_address: where others will reach its control process, host:port. It never changes.

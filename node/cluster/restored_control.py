@@ -3,7 +3,7 @@
     restore      control-restored: users, grants and quotas, as the backup has them
     first start  of a node alone:    control-alone, made of it in one step
                  of a cluster:       the first of its nodes, by id, begins generation 1 with it, in
-                                     one step; the others wait to be told, as new members do
+                                     one step; the others wait for it, as new members do
                  then the file goes
 
 A restore does not know of which of the two its directory will be. And only one node begins the

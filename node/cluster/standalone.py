@@ -74,7 +74,17 @@ def elected(opened: Opened, identity: ReplicaIdentity, epoch_seen: int = 0) -> C
     me = Member(identity.node_id, bytes.fromhex(identity.boot_id))
     epoch = Epoch(max([epoch_seen, *known]) + 1)
     shard = ShardInfo(ShardId(opened.shard.shard_id), epoch, me, (me,), 1)
-    node = NodeInfo(identity.node_id, "", "", "", me.boot_id, "", {}, 1, FEATURE_LEVEL)
+    node = NodeInfo(
+        node_id=identity.node_id,
+        api_address="",
+        data_address="",
+        control_address="",
+        boot_id=me.boot_id,
+        software_version="",
+        seen={},
+        version=1,
+        feature_level=FEATURE_LEVEL,
+    )
     return ControlState(
         cluster_id=identity.cluster_id,
         min_in_sync=1,

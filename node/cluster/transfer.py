@@ -5,10 +5,12 @@ from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from hourwheel import errors
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import Epoch, NodeId, ShardId
+from hourwheel.v1.admin_pb2 import GetStatusResponse
+from hourwheel.v1.members_pb2 import ListMembersResponse
 from node.cluster.members import MemberAdministration
 from node.cluster.view import ActingMember, ClusterView
-from node.contracts.cluster import ClusterStatusData, MembersData, check_shard
+from node.contracts.cluster import check_shard
 from node.telemetry import logs
 
 _TRANSFER_S: Final = 3.0
@@ -47,7 +49,7 @@ class ServedCluster:
         self._view, self._member, self._timeout_s = view, member, timeout_s
         self._members = members
 
-    def members(self) -> MembersData:
+    def members(self) -> ListMembersResponse:
         """See ClusterPort."""
         return self._members.members()
 
@@ -57,36 +59,38 @@ class ServedCluster:
         """See ClusterPort."""
         return await self._members.change(add, remove, expected_generation)
 
-    def status(self) -> ClusterStatusData:
+    def status(self) -> GetStatusResponse:
         """See ClusterPort."""
         return self._view.status()
 
-    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, int]:
+    async def transfer_master(self, shard: ShardId, to: NodeId) -> tuple[NodeId, Epoch]:
         """See ClusterPort."""
         check_shard(shard)
         self._member.check()
-        before = self.status().shard
+        epoch = Epoch(self.status().shards[0].epoch)
         me = self._member.replica.identity.node_id
         if to == me:
-            return me, before.epoch
+            return me, epoch
         self._check_successor(to, me)
         _log.info("mastership_transfer_requested", to=to)
         self._member.transfer_mastership(to)
-        found = await self._wait_for_successor(me, before.epoch)
+        found = await self._wait_for_successor(me, epoch)
         if found is None:
             self._member.cancel_transfer()
             raise errors.FailedPrecondition(self._why_no_successor(to), node=to)
         return found
 
-    async def _until_served(self, found: tuple[NodeId, int], until_s: float) -> tuple[NodeId, int]:
+    async def _until_served(
+        self, found: tuple[NodeId, Epoch], until_s: float
+    ) -> tuple[NodeId, Epoch]:
         """The master that serves, and its epoch: the one of `found`, or a later one.
 
         At the end of the time, the one that is elected by then: that cannot be taken back.
         """
         loop = asyncio.get_running_loop()
         while loop.time() < until_s:
-            shard = self.status().shard
-            found = (shard.master or found[0], shard.epoch)
+            shard = self.status().shards[0]
+            found = (NodeId(shard.master) or found[0], Epoch(shard.epoch))
             if self._view.is_serving(*found):
                 return found
             await asyncio.sleep(_LOOK_S)
@@ -98,9 +102,10 @@ class ServedCluster:
         status = self.status()
         if to and all(one.node_id != to for one in status.nodes):
             raise errors.FailedPrecondition(f"there is no node {to}", node=to)
-        if to and to not in status.shard.in_sync:
+        in_sync = set(status.shards[0].in_sync)
+        if to and to not in in_sync:
             raise errors.FailedPrecondition(f"node {to} is not in sync", node=to)
-        if not set(status.shard.in_sync) - {me}:
+        if not in_sync - {me}:
             raise errors.FailedPrecondition("no other node is in sync", node=to)
 
     def _why_no_successor(self, to: NodeId) -> str:
@@ -114,13 +119,14 @@ class ServedCluster:
             return f"node {to} did not take {late}: its log or its disk keeps it from leading"
         return f"node {to} did not take {late}"
 
-    async def _wait_for_successor(self, me: NodeId, epoch: Epoch) -> tuple[NodeId, int] | None:
+    async def _wait_for_successor(self, me: NodeId, epoch: Epoch) -> tuple[NodeId, Epoch] | None:
         """The next master and its epoch; None: there is none in time."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s
         while loop.time() < until_s:
-            shard = self.status().shard
+            shard = self.status().shards[0]
             if shard.epoch > epoch and shard.master not in {"", me}:
-                return await self._until_served((shard.master, shard.epoch), until_s)
+                found = NodeId(shard.master), Epoch(shard.epoch)
+                return await self._until_served(found, until_s)
             await asyncio.sleep(_LOOK_S)
         return None

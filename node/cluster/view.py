@@ -5,29 +5,24 @@ its followers are. The same facts say whether clients should be sent to this nod
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final, Protocol
 
 from hourwheel.internal.v1.control_link_pb2 import NodeReport
-from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId, ShardId
+from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
 from hourwheel.v1 import status_pb2
+from hourwheel.v1.admin_pb2 import GetStatusResponse
 from node.config.checks import NodeAddresses
-from node.contracts.cluster import (
-    ClusterStatusData,
-    ControlStatusData,
-    FollowerStatusData,
-    MastershipData,
-    NodeStatusData,
-)
 from node.metrics.family import ClusterFacts
 from node.replica.effects import Role
 from node.replica.replica import Replica
 from replication.control.client import Leader
-from replication.control_state.state import ControlState, NodeInfo
+from replication.control_state.state import ControlState
 from replication.rules.master import Master
 from replication.rules.progress import Phase, Progress
 
+_AGO_MS_MAX: Final = (1 << 32) - 1
 _ROLES: Final = {
     Role.FOLLOWER: status_pb2.SHARD_ROLE_FOLLOWER,
     Role.TAKING_OVER: status_pb2.SHARD_ROLE_TAKING_OVER,
@@ -79,19 +74,19 @@ class ClusterView:
     silent_ms: float
     """A node whose control process says nothing for so long does not count as alive."""
 
-    def status(self) -> ClusterStatusData:
-        """As it is now."""
+    def status(self) -> GetStatusResponse:
+        """As it is now: see ClusterPort."""
         monotonic_ms = self.monotonic_ms()
         leader, state = self.control.leader, self.control.state
-        return ClusterStatusData(
-            nodes=tuple(self._node(node, monotonic_ms) for node in self._members(state)),
-            shard=self._mastership(monotonic_ms),
-            control=ControlStatusData(
-                leader.node_id,
-                leader.term,
-                leader.has_majority,
-                state.revision,
-                state.membership.generation,
+        return GetStatusResponse(
+            nodes=[self._node(node, monotonic_ms) for node in self._members(state)],
+            shards=[self._shard(monotonic_ms)],
+            control=status_pb2.ControlStatus(
+                leader_node_id=leader.node_id,
+                term=leader.term,
+                has_majority=leader.has_majority,
+                revision=state.revision,
+                generation=state.membership.generation,
             ),
         )
 
@@ -109,46 +104,39 @@ class ClusterView:
 
     # -- nodes ------------------------------------------------------------------------------------
 
-    def _node(self, node: NodeId, monotonic_ms: float) -> NodeStatusData:
-        registered = self.control.state.nodes.get(node)
+    def _node(self, node: NodeId, monotonic_ms: float) -> status_pb2.NodeStatus:
+        status = self._as_registered(node)
         if node == self.member.replica.identity.node_id:
-            return self._me(registered)
-        known = self._as_registered(node, registered)
+            self._add_own(status)
+            return status
         report = self.control.reports.get(node)
         if report is None:
-            return known
+            return status
         ago_ms = max(0.0, monotonic_ms - self.control.heard_ms.get(node, monotonic_ms))
-        is_alive = report.broker_alive and ago_ms < self.silent_ms
+        status.heard_ms_ago, status.is_heard = _whole_ms(ago_ms), True
+        status.is_alive = report.broker_alive and ago_ms < self.silent_ms
         shard = next((one for one in report.shards if one.shard == self._shard_id), None)
-        return replace(
-            known,
-            is_alive=is_alive,
-            is_ready=is_alive and shard is not None and shard.is_ready,
-            epoch=NO_EPOCH if shard is None else Epoch(shard.epoch),
-            log_end_offset=0 if shard is None else shard.log_end,
-            heard_ms_ago=int(ago_ms),
-            is_heard=True,
-        )
+        if shard is not None:
+            status.is_ready = status.is_alive and shard.is_ready
+            status.epoch, status.log_end_offset = shard.epoch, shard.log_end
+        return status
 
-    def _me(self, registered: NodeInfo | None) -> NodeStatusData:
+    def _add_own(self, status: status_pb2.NodeStatus) -> None:
         replica = self.member.replica
-        return replace(
-            self._as_registered(replica.identity.node_id, registered),
-            boot_id=replica.identity.boot_id,
-            is_alive=True,
-            is_ready=self.member.is_ready,
-            epoch=replica.assignment.epoch,
-            log_end_offset=replica.shard.log.flushed_end_offset,
-            is_heard=True,
-        )
+        status.boot_id = replica.identity.boot_id
+        status.is_alive = status.is_heard = True
+        status.is_ready = self.member.is_ready
+        status.epoch = replica.assignment.epoch
+        status.log_end_offset = replica.shard.log.flushed_end_offset
 
-    def _as_registered(self, node: NodeId, registered: NodeInfo | None) -> NodeStatusData:
+    def _as_registered(self, node: NodeId) -> status_pb2.NodeStatus:
+        registered = self.control.state.nodes.get(node)
         if registered is None:
             known = self.nodes.get(node)
-            return NodeStatusData(node, "" if known is None else known.api)
-        return NodeStatusData(
-            node,
-            registered.api_address,
+            return status_pb2.NodeStatus(node_id=node, address="" if known is None else known.api)
+        return status_pb2.NodeStatus(
+            node_id=node,
+            address=registered.api_address,
             boot_id=registered.boot_id.hex(),
             version=registered.software_version,
             feature_level=registered.feature_level,
@@ -160,7 +148,7 @@ class ClusterView:
     def _shard_id(self) -> ShardId:
         return self.member.replica.shard.shard_id
 
-    def _mastership(self, monotonic_ms: float) -> MastershipData:
+    def _shard(self, monotonic_ms: float) -> status_pb2.ShardStatus:
         replica = self.member.replica
         assigned = replica.assignment
         known = self.control.state.shards.get(self._shard_id)
@@ -168,11 +156,11 @@ class ClusterView:
         if known is not None and known.master is not None:
             master = known.master.node_id
         cursor_ms, cursor_sequence = self._append_cursor(replica)
-        return MastershipData(
+        return status_pb2.ShardStatus(
             shard=self._shard_id,
             epoch=assigned.epoch if known is None else known.epoch,
             master=master,
-            in_sync=tuple(sorted(assigned.isr if known is None else known.isr_node_ids)),
+            in_sync=sorted(assigned.isr if known is None else known.isr_node_ids),
             version=assigned.version if known is None else known.version,
             role=_ROLES[replica.role],
             may_act=monotonic_ms < self.member.act_until_ms,
@@ -198,33 +186,38 @@ class ClusterView:
     def _clock_offset_ms(master: Master | None, monotonic_ms: float) -> float:
         return 0.0 if master is None else master.clock.update(monotonic_ms) or 0.0
 
-    def _followers(self, replica: Replica, monotonic_ms: float) -> tuple[FollowerStatusData, ...]:
+    def _followers(self, replica: Replica, monotonic_ms: float) -> list[status_pb2.FollowerStatus]:
         master = replica.rules
         if master is None:
-            return ()
+            return []
         offsets = master.clock.offsets(monotonic_ms)
         end = replica.shard.log.end_offset
-        return tuple(
+        return [
             _follower(one, end, offsets.get(node), monotonic_ms)
             for node, one in sorted(master.followers.items())
             if node in master.peers
-        )
+        ]
 
 
 def _follower(
     one: Progress, log_end: int, offset_ms: float | None, monotonic_ms: float
-) -> FollowerStatusData:
+) -> status_pb2.FollowerStatus:
     ago_ms = monotonic_ms - one.heard_ms
-    return FollowerStatusData(
+    return status_pb2.FollowerStatus(
         node_id=one.node,
         phase=_PHASES[one.phase],
         acked_end_offset=one.acked_end,
         lag_bytes=max(0, log_end - one.acked_end),
         applied_offset=one.applied_offset,
-        heard_ms_ago=max(0, int(ago_ms)) if isfinite(ago_ms) else None,
+        heard_ms_ago=_whole_ms(ago_ms) if isfinite(ago_ms) else None,
         clock_offset_ms=None if offset_ms is None else round(offset_ms, 3),
         is_full=one.is_full,
     )
+
+
+def _whole_ms(ago_ms: float) -> int:
+    """At most what its field can hold, some 50 days: a node may have been away for longer."""
+    return min(max(0, int(ago_ms)), _AGO_MS_MAX)
 
 
 def _lease_left_ms(master: Master | None, monotonic_ms: float) -> int | None:
@@ -249,8 +242,8 @@ def why_not_ready(facts: ClusterFacts, me: NodeId, silent_ms: float) -> str:
         me: its id.
         silent_ms: a master that sends no heartbeat for so long is not followed.
     """
-    shard, control = facts.status.shard, facts.status.control
-    if control is None or not control.has_majority:
+    shard = facts.shard
+    if not facts.status.control.has_majority:
         return "its control process does not hear from a majority"
     if not shard.master:
         return "there is no master"

@@ -51,7 +51,9 @@ def validate_access(section: AccessSection, console: str, tls: TlsSection) -> No
     if not section.is_on:
         return
     if not section.administrator_names:
-        checks.refuse("access.administrators", section.administrators, "nobody could do anything")
+        checks.refuse(
+            "access.administrators", section.administrators, "no caller could do anything"
+        )
     is_encrypted = tls.is_on and tls.console
     if console and not is_encrypted and not checks.is_loopback("console.listen", console):
         checks.refuse("console.listen", console, "logins would be sent in the clear: use TLS")

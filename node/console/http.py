@@ -63,7 +63,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What it is told."""
+    """What it gets."""
 
     status: HTTPStatus
     body: bytes = b""
@@ -153,7 +153,7 @@ class ConsolePort:
         self._working_count += 1
         try:
             return await self._answer(request)
-        except Exception as error:  # noqa: BLE001 - a bug answers one request, and is told of
+        except Exception as error:  # noqa: BLE001 - a bug answers one request, and is logged
             _log.error("console_failed", target=request.target[:200], exc_info=error)
             return Answer(
                 HTTPStatus.INTERNAL_SERVER_ERROR, b"the console has failed; see the log\n"

@@ -26,11 +26,11 @@ class Logins:
     """See the top of this file. Belongs to the node's loop; `needs_login` and `has` to any."""
 
     def __init__(self, access: Access, make: Callable[[Access], Api], *, needs_login: bool) -> None:
-        """Nobody is here.
+        """No login is here.
 
         Args:
             access: how the node itself knows the nodes.
-            make: the pages' API for whoever shows that.
+            make: the pages' API for a browser that shows that.
             needs_login: access control is on.
         """
         self._access, self._make, self.needs_login = access, make, needs_login
@@ -43,11 +43,11 @@ class Logins:
         return self._own.has(name, is_change=is_change)
 
     async def find(self, authorization: str) -> Api:
-        """What answers whoever sends this header.
+        """What answers a browser that sends this header.
 
         Raises:
             Unauthenticated: it does not hold.
-            HourwheelError: nobody can say now.
+            HourwheelError: it is unknown now.
         """
         if not self.needs_login:
             return self._own

@@ -22,7 +22,7 @@ class Pace:
     """Counts requests. Times are by one monotonic clock, in milliseconds."""
 
     def __init__(self) -> None:
-        """Nobody has asked."""
+        """No call has come."""
         self.poll_ms = POLL_MS_MIN
         self._bucket = BURST_MAX
         self._filled_ms = 0.0

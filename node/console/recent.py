@@ -60,7 +60,7 @@ class Recent:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller may be gone: then nobody else looks at it
+            task.exception()  # the caller may be gone: then none looks at it
 
 
 async def _run(make: Callable[[], Awaitable[ValueT]]) -> ValueT:

@@ -48,7 +48,7 @@ SECURITY: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""Headers of every answer: only files of this port are run, nobody may frame the page, and no text
+"""Headers of every answer: only files of this port are run, no site may frame the page, and no text
 can become a script."""
 _STATUS: Final = {
     "INVALID_ARGUMENT": HTTPStatus.BAD_REQUEST,
@@ -119,7 +119,7 @@ class Site:
         self._pace = Pace()
 
     async def answer(self, request: Request) -> Answer:
-        """What a browser is told."""
+        """What a browser gets."""
         refusal = self._gate.check(request)
         if refusal is not None:
             return _refused(refusal)

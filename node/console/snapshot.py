@@ -1,7 +1,7 @@
 """What the nodes say of the cluster, put together for one page. Pure: statuses in, values out.
 
 The node asks each node for its status. Each knows itself best, the master knows its followers, and
-what the own node says of one that does not answer is what it was told last.
+of one that does not answer the own node says what it heard last.
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def snapshot(
         "control": None if known.control is None else asdict(known.control),
         "read_only_because": why,
         "nodes": nodes,
-        "shard": None if shard is None else _shard(shard),
+        "shard": None if shard is None else _show_shard(shard),
         "problems": _problems(nodes, shard, master),
     }
 
@@ -115,7 +115,7 @@ def _node(
     }
 
 
-def _shard(shard: ShardStatus) -> dict[str, object]:
+def _show_shard(shard: ShardStatus) -> dict[str, object]:
     values = asdict(shard)
     del values["followers"]
     return values

@@ -254,7 +254,7 @@ class Views:
     async def access(self, search: str) -> dict[str, object]:
         """Grants, users and quotas of whose name has `search` in it; the first of each.
 
-        None in their place: whoever is logged in may not see them.
+        None in their place: who is logged in may not see them.
         """
         found = await self._recent.get("access", _CATALOG_AGE_MS, self._read_access)
         shown: dict[str, object] = {}

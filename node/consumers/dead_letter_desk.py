@@ -191,7 +191,7 @@ class DeadLetterDesk:
         matches = np.zeros(len(candidates.positions), np.bool_)
         for ordinal, meta_len in enumerate(candidates.units["meta_len"].tolist()):
             if candidates.is_bad[ordinal]:
-                continue  # nobody knows: the page says so
+                continue  # unknown: the page says so
             check = walk.wanted.begin_check(bytes(candidates.blobs[ordinal][:meta_len]))
             while (is_match := check.step(_LONG_WORK)) is None:
                 await walk.rest()
@@ -236,7 +236,7 @@ class DeadLetterDesk:
         is_bad[[one.ordinal for one in bad]] = True
         return _Found(positions, units, blobs, is_bad)
 
-    # -- what is told -----------------------------------------------------------------------------
+    # -- what is shown ----------------------------------------------------------------------------
 
     def _ids(self, units: Units) -> Iterator[MessageId]:
         """With the due times that were asked for: units of retries have later ones."""
@@ -262,16 +262,16 @@ class DeadLetterDesk:
             meta = bytes(blob[:meta_len])
             of_reason = b"" if rejected else meta
             yield DeadLetterMessage(
-                message_id,
-                "" if topic is None else topic.name,
-                int(unit["due_ms"]),
-                attempts,
-                reason_of(self._shard.views, walk.group, unit, of_reason),
-                int(unit["body_len"]),
-                meta,
-                bytes(blob[meta_len:]) if with_bodies else b"",
-                is_bad,
-                rejected,
+                message_id=message_id,
+                topic="" if topic is None else topic.name,
+                last_due_ms=int(unit["due_ms"]),
+                attempts=attempts,
+                reason=reason_of(self._shard.views, walk.group, unit, of_reason),
+                body_bytes=int(unit["body_len"]),
+                meta=meta,
+                body=bytes(blob[meta_len:]) if with_bodies else b"",
+                is_corrupt=is_bad,
+                rejected_because=rejected,
             )
 
 
@@ -290,7 +290,7 @@ class _Walk:
     end: int
     """Behind the last one that there was when the first page was asked for."""
     reads: bool
-    """Whether messages are read: to be checked, or to be told."""
+    """Whether messages are read: to be checked, or to be shown."""
     begun_at: int
     scanned_count: int = 0
     read_count: int = 0

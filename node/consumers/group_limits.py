@@ -3,7 +3,7 @@
 Both are kept by the master, over all topics, consumers and nodes that polls come through. A group
 that may get nothing now has a *line*: its interests with polls that wait for it, first come first
 served. An interest that was served goes behind the others, and so does a poll in its interest, so
-each waits for those that came before it and for nobody else.
+each waits for those that came before it and for no others.
 
 In flight is what leases hold, also while the record that ends them is on its way. The rate is a
 bucket: it fills by `per_second_max` each second and holds a tenth of that, one message at least. In
@@ -168,7 +168,7 @@ class GroupLimits:
             heapq.heappush(self._alarms, (ready_ms, group.group_id))
 
     def forget_line(self, group_id: GroupId) -> None:
-        """Nobody waits any more."""
+        """No poll waits any more."""
         self._lines.pop(group_id, None)
         self._leases.watched.discard(group_id)
 
@@ -226,6 +226,6 @@ class GroupLimits:
         return min((rate.ready_ms() for rate in held_back), default=None)
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """No poll waits any more."""
         for group_id in list(self._lines):
             self.forget_line(group_id)

@@ -253,20 +253,21 @@ class ReceiveService:
         epoch = shard.views.find_epoch(low, high)
         epochs = shard.views.epochs_of(sequences) if epoch is None else epoch
         return broker.Delivery(
-            shard.shard_id,
-            self._receiver.epoch,
-            *lease.group_queue,
-            lease.lease_id,
-            lease.first,
-            units,
-            delivery.blobs,
-            epochs,
-            due_ms,
-            delivery.receive_ms,
-            lease.until_ms,
-            delivery.topic,
-            delivery.to_check,
-            delivery.first_ordinal,
+            shard=shard.shard_id,
+            epoch=self._receiver.epoch,
+            group_id=lease.group_queue.group_id,
+            topic_queue=lease.group_queue.topic_queue,
+            lease_id=lease.lease_id,
+            first_position=lease.first,
+            units=units,
+            blobs=delivery.blobs,
+            message_epochs=epochs,
+            due_ms=due_ms,
+            receive_ms=delivery.receive_ms,
+            invisible_until_ms=lease.until_ms,
+            topic=delivery.topic,
+            to_check=delivery.to_check,
+            first_ordinal=delivery.first_ordinal,
         )
 
     # -- turns ------------------------------------------------------------------------------------

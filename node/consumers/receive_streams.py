@@ -211,7 +211,7 @@ class ReceiveStreams:
     def _look(self, interest: Interest, waiter: Waiter, standing: OpenStream) -> None:
         if waiter.future.done() or standing.is_waiting or not standing.is_ready:
             return
-        if not self._may_act():  # whoever waits is served when it may again
+        if not self._may_act():  # those that wait are served when it may again
             standing.is_waiting = True
             self._polls.wait(interest, waiter, self._now_ms())
             return

@@ -36,5 +36,5 @@ class Rejections:
             self._reasons.pop((group_id, sequence), None)
 
     def find(self, group_id: GroupId, sequence: SequenceNumber) -> str:
-        """The reason; empty: there was none, or nobody knows it any more."""
+        """The reason; empty: there was none, or it is not known any more."""
         return self._reasons.get((group_id, sequence), "")

@@ -126,7 +126,7 @@ class Standing(Protocol):
 
     @property
     def stream(self) -> ReceiveStream:
-        """Is told how many bytes its answers have."""
+        """Counts the bytes of its answers."""
         ...
 
     @property
@@ -185,7 +185,7 @@ class Waiter:
 
     @property
     def held_answer(self) -> HeldAnswer | ReceiveStream | None:
-        """What is told how many bytes its answer has."""
+        """What counts the bytes of its answer."""
         return self.params.held_answer if self.standing is None else self.standing.stream
 
     def take_repeat(self) -> Piece | None:
@@ -230,7 +230,7 @@ class Waiters:
     """All long polls, first come first served for each interest.
 
     Who was served mostly comes back soon: so an interest without waiters stays for a while, until
-    there is something for it and still nobody waits.
+    there is something for it and still no poll waits.
 
     Invariants: `_interests_of[q]` are the interests in `_waiting` that a message in queue q serves;
     its queues are those that the gates watch. Those without waiters are in `_served`.
@@ -284,7 +284,7 @@ class Waiters:
             self._waiting[interest].append(waiter)
 
     def watch_also(self, queue: TopicQueue, beside: TopicQueue, now_ms: int) -> bool:
-        """Whoever waits for the queue `beside` waits for this one as well, from now on.
+        """Polls that wait for the queue `beside` wait for this one as well, from now on.
 
         Returns whether it is new to anyone, who was served nothing of it then.
         """

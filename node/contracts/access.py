@@ -45,7 +45,7 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal("", Method.ANONYMOUS)
-"""Nobody has proved anything."""
+"""The caller is anonymous."""
 
 
 class Operation(StrEnum):
@@ -80,7 +80,7 @@ CLUSTER: Final = Resource(ResourceKind.CLUSTER, "")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Whom it is for may do these operations on these resources."""
+    """Its principal may do these operations on these resources."""
 
     principal: str
     """A name, or the beginning of names before a `*` at its end."""

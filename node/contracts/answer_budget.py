@@ -125,7 +125,7 @@ class HeldAnswer:
         self._budget, self._bytes, self._is_over = budget, 0, False
 
     def take(self, size_bytes: int) -> None:
-        """The call gets an answer; where it is over already, nobody holds it."""
+        """The call gets an answer; where it is over already, no call holds it."""
         if not self._is_over:
             self._bytes += size_bytes
             self._budget.take(size_bytes)

@@ -18,7 +18,8 @@ from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import NO_EPOCH, Epoch, GroupId, SequenceNumber, TopicQueue
+from hourwheel.types import Epoch, GroupId, SequenceNumber, ShardId, TopicQueue
+from hourwheel.v1.status_pb2 import ShardStatus
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broadcast import BroadcastPort
 from node.contracts.damaged_messages import DamagedInfo, DamagedPage
@@ -69,7 +70,7 @@ class IncomingMessages(NamedTuple):
 class PublishedBatchResult:
     """What became of a record batch."""
 
-    shard: int
+    shard: ShardId
     epoch: Epoch
     base_sequence: SequenceNumber
     count: int
@@ -122,7 +123,7 @@ class Delivery:
     They stand side by side from `first_position` on; with a filter others may stand between them.
     """
 
-    shard: int
+    shard: ShardId
     epoch: Epoch
     """In which the lease is given."""
     group_id: GroupId
@@ -204,27 +205,9 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardStatusData:
-    """The state of the shard at one moment."""
+class ShardGauges:
+    """What the metrics tell of the shard at one moment, beside its status."""
 
-    shard: int = 0
-    epoch: Epoch = NO_EPOCH
-    log_start_offset: int = 0
-    log_end_offset: int = 0
-    high_watermark: int = 0
-    applied_offset: int = 0
-    checkpoint_offset: int = 0
-    published_count: int = 0
-    pending_count: int = 0
-    released_count: int = 0
-    cancelled_count: int = 0
-    tick: int = 0
-    local_index: int = 0
-    next_due_ms: int = 0
-    """0 for none."""
-    run_count: int = 0
-    disk_bytes: int = 0
-    feature_level: int = 0
     overdue_count: int = 0
     """Pending although due: behind by so many."""
     cursor_lag_ms: int = 0
@@ -542,8 +525,12 @@ class EnginePort(
         """
         ...
 
-    def status(self) -> ShardStatusData:
-        """The state of the shard now."""
+    def status(self) -> ShardStatus:
+        """The state of the shard now, without what only the cluster knows of its mastership."""
+        ...
+
+    def gauges(self) -> ShardGauges:
+        """What the metrics tell of it beside."""
         ...
 
     async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
@@ -564,7 +551,7 @@ class EnginePort(
         ...
 
     async def is_shown(self, message_id: MessageId) -> bool:
-        """Whether it is told what is known of it, by its topic's retention. Overloaded."""
+        """Whether its topic's retention still lets callers see it. Raises Overloaded."""
         ...
 
     async def dead_letters(self, message_id: MessageId) -> DeadLettersInfo:

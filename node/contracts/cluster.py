@@ -1,135 +1,48 @@
 """What the API needs to know of the cluster, and the one thing that it asks of it.
 
 The port is `ClusterPort`: node/cluster/transfer.py implements it, and `StandaloneCluster` here for
-a node that has no others. The values have the names and meanings of proto/hourwheel/v1/admin.proto.
+a node that has no others. What it says are the messages of proto/hourwheel/v1 themselves, filled in
+as far as the cluster knows: the API adds what the engine says.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from hourwheel import errors
-from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId
-from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, SHARD_ROLE_UNSPECIFIED
+from hourwheel.types import NO_EPOCH, Epoch, NodeId, ShardId
+from hourwheel.v1.admin_pb2 import GetStatusResponse
+from hourwheel.v1.members_pb2 import ListMembersResponse
+from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, NodeStatus, ShardStatus
 
 _ALONE: Final = "this node is alone: it is no cluster that has members"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatusData:
-    """One node, as the answering one knows it."""
-
-    node_id: NodeId
-    address: str
-    boot_id: str = ""
-    is_alive: bool = False
-    is_ready: bool = False
-    version: str = ""
-    epoch: Epoch = NO_EPOCH
-    log_end_offset: int = 0
-    heard_ms_ago: int = 0
-    is_heard: bool = False
-    feature_level: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ControlStatusData:
-    """The control plane."""
-
-    leader_node_id: NodeId = NO_NODE
-    term: int = 0
-    has_majority: bool = False
-    revision: int = 0
-    generation: int = 0
-    """Of the voters: counts changes of the members."""
-
-
-@dataclass(frozen=True, slots=True)
-class FollowerStatusData:
-    """One follower, as the master sees it."""
-
-    node_id: NodeId
-    phase: int
-    """A value of status_pb2.FollowerPhase."""
-    acked_end_offset: int = 0
-    lag_bytes: int = 0
-    applied_offset: int = 0
-    heard_ms_ago: int | None = None
-    clock_offset_ms: float | None = None
-    is_full: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MastershipData:
-    """Who has the shard, and what the answering node is to it."""
-
-    shard: int = 0
-    epoch: Epoch = NO_EPOCH
-    """0 for a node alone: the shard itself tells it."""
-    master: NodeId = NO_NODE
-    in_sync: tuple[NodeId, ...] = ()
-    version: int = 0
-    role: int = SHARD_ROLE_UNSPECIFIED
-    """A value of status_pb2.ShardRole."""
-    may_act: bool = False
-    lease_left_ms: int | None = None
-    followers: tuple[FollowerStatusData, ...] = ()
-    append_cursor_ms: int = 0
-    append_cursor_sequence: int = 0
-    clock_offset_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterStatusData:
-    """All of it, at one moment."""
-
-    nodes: tuple[NodeStatusData, ...]
-    shard: MastershipData = field(default_factory=MastershipData)
-    control: ControlStatusData | None = None
-    """None: there is none, for a node alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberData:
-    """A member of the cluster, as the answering node knows it."""
-
-    node_id: NodeId
-    control_address: str
-    is_alive: bool
-    has_replica: bool
-    is_in_sync: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MembersData:
-    """All of them."""
-
-    generation: int
-    members: tuple[MemberData, ...]
-    former_node_ids: tuple[NodeId, ...]
-    is_changing: bool
-    """Copies still follow the last change."""
 
 
 class ClusterPort(Protocol):
     """The cluster, from one of its nodes. On the event loop's thread."""
 
-    def status(self) -> ClusterStatusData:
-        """As it is now; needs neither a majority nor mastership."""
+    def status(self) -> GetStatusResponse:
+        """Nodes, the shard and the control plane as of now, in a message of the caller's own.
+
+        Needs neither a majority nor mastership. `shards` has one; `control` is not set by a node
+        alone. What the engine knows of node and shard is not set.
+        """
         ...
 
-    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, int]:
+    async def transfer_master(self, shard: ShardId, to: NodeId) -> tuple[NodeId, Epoch]:
         """Make `to` the master, or the best node if it is empty: (master, epoch) from then on.
 
         Raises:
             NotMaster: this node is not the one to ask.
             InvalidArgument: there is no such shard.
-            FailedPrecondition: `to` is not known or not in sync, or nobody took over in time.
+            FailedPrecondition: `to` is not known or not in sync, or no node took over in time.
         """
         ...
 
-    def members(self) -> MembersData:
-        """Who votes and has copies. Raises FailedPrecondition: it is not known, or nobody."""
+    def members(self) -> ListMembersResponse:
+        """Who votes and has copies, without the cluster's id.
+
+        Raises FailedPrecondition: it is not known, or the node is alone.
+        """
         ...
 
     async def change_members(
@@ -142,8 +55,8 @@ class ClusterPort(Protocol):
 
         Raises:
             FailedPrecondition: why it is not done.
-            InvalidArgument: nobody comes and nobody goes, or an address is none.
-            Timeout: nobody knows.
+            InvalidArgument: no node is added or removed, or an address is not one.
+            Timeout: the change is agreed upon and has not begun.
         """
         ...
 
@@ -153,26 +66,37 @@ class StandaloneCluster:
 
     def __init__(self, node_id: NodeId, address: str, version: str) -> None:
         """Of the node: its id, where clients reach it, and its version."""
-        self._node = NodeStatusData(
-            node_id, address, is_alive=True, is_ready=True, version=version, is_heard=True
+        self._me = node_id
+        self._status = GetStatusResponse(
+            nodes=[
+                NodeStatus(
+                    node_id=node_id,
+                    address=address,
+                    version=version,
+                    is_alive=True,
+                    is_ready=True,
+                    is_heard=True,
+                )
+            ],
+            shards=[
+                ShardStatus(master=node_id, in_sync=[node_id], role=SHARD_ROLE_MASTER, may_act=True)
+            ],
         )
 
-    def status(self) -> ClusterStatusData:
+    def status(self) -> GetStatusResponse:
         """See ClusterPort."""
-        me = self._node.node_id
-        return ClusterStatusData(
-            nodes=(self._node,),
-            shard=MastershipData(master=me, in_sync=(me,), role=SHARD_ROLE_MASTER, may_act=True),
-        )
+        status = GetStatusResponse()
+        status.CopyFrom(self._status)
+        return status
 
-    async def transfer_master(self, shard: int, to: NodeId) -> tuple[NodeId, int]:
-        """See ClusterPort: there is nobody else."""
+    async def transfer_master(self, shard: ShardId, to: NodeId) -> tuple[NodeId, Epoch]:
+        """See ClusterPort: there is no other node."""
         check_shard(shard)
-        if to == self._node.node_id:
-            return to, 0
-        raise errors.FailedPrecondition("this node is alone: nobody can take over", node=to)
+        if to == self._me:
+            return to, NO_EPOCH
+        raise errors.FailedPrecondition("this node is alone: no other can take over", node=to)
 
-    def members(self) -> MembersData:
+    def members(self) -> ListMembersResponse:
         """See ClusterPort."""
         raise errors.FailedPrecondition(_ALONE)
 
@@ -184,7 +108,7 @@ class StandaloneCluster:
         raise errors.FailedPrecondition(_ALONE)
 
 
-def check_shard(shard: int) -> None:
+def check_shard(shard: ShardId) -> None:
     """Raises InvalidArgument where there is no such shard."""
     if shard != 0:
         raise errors.InvalidArgument(f"there is no shard {shard}", shard=shard)

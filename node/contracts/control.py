@@ -24,7 +24,7 @@ class ControlPort(Protocol):
         ...
 
     async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
-        """Have a command applied. Raises where nobody knows whether it was."""
+        """Have a command applied. Raises where it is unknown whether it was."""
         ...
 
 
@@ -37,7 +37,7 @@ class CatalogControl(Protocol):
     """Of a node alone: its epochs are in the log, and not in this state."""
 
     def listen(self, on_change: Callable[[], None] | None) -> None:
-        """Call `on_change` with each new state, in place of whom was called before."""
+        """Call `on_change` with each new state, in place of the one before."""
         ...
 
     def new_request_id(self) -> bytes:

@@ -11,7 +11,7 @@ class MessageEvent(NamedTuple):
 
     kind: EventKind
     at_ms: int
-    """When its record was appended, by the cluster clock; 0: nobody knows any more."""
+    """When its record was appended, by the cluster clock; 0: not known any more."""
     group: str = ""
     attempt: int = 0
     due_ms: int = 0

@@ -33,7 +33,7 @@ class LagPlace(NamedTuple):
 
     group: str
     topic_id: TopicId
-    """Of that group everything up to here was told; 0: all of it."""
+    """Of that group everything up to here was listed; 0: all of it."""
 
 
 class LagsPart(NamedTuple):

@@ -20,7 +20,7 @@ class MessageTopics(NamedTuple):
     """Of topics that there are."""
     ordinals: NDArray[np.int64]
     """int64[n]: which of `names` is that of each; -1: there is no such message, or none any more
-    whose topic can be told."""
+    whose topic is known."""
 
     def are_allowed(self, may: May) -> NDArray[np.bool_]:
         """bool[n]: of which there is a topic, and `may` says yes to it."""

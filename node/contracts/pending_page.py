@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.message_id import ID_CHARS, ID_DTYPE
+from hourwheel.types import ShardId
 from node.shard.pending_scan import Blob
 from node.shard.views import Views
 from storage.views.unit import Units
@@ -94,7 +95,7 @@ def printable(ids: Ids) -> list[str]:
     return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
 
 
-def ids_of(shard: int, views: Views, units: Units) -> Ids:
+def ids_of(shard: ShardId, views: Views, units: Units) -> Ids:
     """Structured array[n] of `ID_DTYPE`: the ids of published messages.
 
     An id has the due time that its message was published with, and not where it was moved to.

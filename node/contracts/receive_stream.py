@@ -65,7 +65,7 @@ class ReceiveStream:
         """Nothing is sent, and there are no credits.
 
         Args:
-            stream_id: to open it again by; 0: nobody will.
+            stream_id: to open it again by; 0: it is not.
             budget: of answers that are not read.
             has_room: whether the client's connection takes more answers now.
             owner: who has opened it, and may open it again.

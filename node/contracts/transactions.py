@@ -97,7 +97,7 @@ class TransactionPort(Protocol):
     """`EnginePort.transactions`."""
 
     async def prepare(self, preparing: Preparing) -> PreparedTransaction:
-        """Store messages that nobody sees before the commit.
+        """Store messages that are not visible before the commit.
 
         Raises:
             FeatureLevelTooLow: not all nodes know of it. TooManyTransactions. DiskFull.
@@ -116,7 +116,7 @@ class TransactionPort(Protocol):
             is_commit: which of the two.
 
         Raises:
-            UnknownTransaction: there is none, or none that may be told of.
+            UnknownTransaction: there is none, or none that the caller may see.
             TransactionDecided: it has the other outcome.
             UnknownTopic: a topic of it was deleted: it cannot be committed.
             DiskFull.

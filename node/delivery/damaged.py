@@ -2,7 +2,7 @@
 
 One entry for each group and queue position at which a message could not be read; one `DamagedBytes`
 for the place in a file that they share. What the scrubber found before a group came by it has an
-entry of no group (`NOBODY`). In memory only: damage is one node's own, and never in the log. The
+entry of no group (`NO_GROUP`). In memory only: damage is one node's own, and never in the log. The
 next master finds out by itself what *it* cannot read.
 """
 
@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.types import SequenceNumber
+from hourwheel.types import NO_GROUP, SequenceNumber
 from node.delivery.receiver import Corrupt
 from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
 from timewheel.bodies import Place, place_of
 
-NOBODY: Final = 0
-"""The group of an entry that no group waits for yet: no group has this number."""
 ENTRIES_MAX: Final = 4_096
 """So many are known one by one; more are withheld, and read again when there is room."""
 
@@ -29,7 +27,7 @@ class DamagedEntry(NamedTuple):
     serial: int
     """Ascends in the order in which they were found."""
     group_queue: GroupQueue
-    """Of the group `NOBODY` where no group waits for it yet; its position means nothing then."""
+    """Of the group `NO_GROUP` where no group waits for it yet; its position means nothing then."""
     position: int
     unit: Units
     """Array[1] of UNIT."""
@@ -126,7 +124,7 @@ class DamagedMessages:
         found, is_news = self._bytes_of(unit, error)
         if found.scrubbed is None:
             self._last_serial += 1
-            group_queue = GroupQueue.of(NOBODY, int(unit["topic_queue"][0]))
+            group_queue = GroupQueue.of(NO_GROUP, int(unit["topic_queue"][0]))
             found.scrubbed = DamagedEntry(self._last_serial, group_queue, 0, unit, now_ms)
         return found if is_news else None
 
@@ -180,7 +178,7 @@ class DamagedMessages:
     def entries(self, after_serial: int = 0) -> Iterator[tuple[DamagedBytes, DamagedEntry]]:
         """All entries behind one, in the order in which they were found.
 
-        That of `NOBODY` only where no group waits.
+        That of `NO_GROUP` only where no group waits.
         """
         found = [
             (one.serial, at, one)

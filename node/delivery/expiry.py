@@ -53,7 +53,7 @@ class Expired:
         return gone if gone.any() else None
 
     def give_up(self, group_queue: GroupQueue, positions: NDArray[np.int64], now_ms: int) -> None:
-        """Deliver the messages at `positions`, which ascend, to nobody, and let the log say so."""
+        """Deliver the messages at `positions`, which ascend, to no consumer, and log that."""
         for first, end in runs_of(positions).tolist():
             self._leases.skip(group_queue, first, end)
             self._filtered_ranges.add_expired(group_queue, first, end, now_ms)

@@ -1,4 +1,4 @@
-"""The sweep: looks for what has expired where nobody receives, so that no backlog counts it.
+"""The sweep: looks for what has expired where no consumer receives, so that no backlog counts it.
 
 A group that receives comes upon what has expired by itself. One that does not would keep it for as
 long as its topic does. So the sweep goes through the queues of all groups that read a topic with
@@ -133,7 +133,7 @@ class ExpirySweep:
         try:
             done = self._receiver.give_up_expired(group_queue, positions, now_ms)
         except errors.InvalidFilter:
-            return None  # of a later version: nobody knows what the group wants
+            return None  # of a later version: what the group wants is unknown
         if done > int(positions[-1]):
             return group_queue, bounds[1]
         return None if done <= bounds[0] else (group_queue, done)

@@ -19,7 +19,7 @@ from storage.queues.ack_state import BLOCKED_MS, AckWindow
 
 LOOK_AHEAD: Final = 16_384
 """How many unfinished messages of one queue a group looks at: those of a key that is blocked stand
-in the way of nobody, up to so many."""
+not in the way of others, up to so many."""
 NO_KEY: Final = 0
 
 

@@ -47,7 +47,7 @@ class Leases:
         self.watched: set[GroupId] = set()
         """Groups of which somebody waits to hold fewer messages."""
         self.freed: set[GroupId] = set()
-        """Those of them that do; whoever waits clears it."""
+        """Those of them that do; the one that waits clears it."""
         self.is_cut = False
         """The last part that `take_ended` returned is the beginning of one; the rest comes next."""
         self.reopened: list[Reopened] = []

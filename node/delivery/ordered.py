@@ -147,7 +147,7 @@ class OrderedQueues:
     ) -> tuple[list[int], Damage | None]:
         """Positions that may be leased now, ascending, at most so many.
 
-        Also behind those whose keys are leased from elsewhere: these hold nobody else up.
+        Also behind those whose keys are leased from elsewhere: these hold no others up.
 
         Args:
             group_queue: the queue, whose lines were followed.
@@ -272,7 +272,7 @@ class OrderedQueues:
         return positions
 
     def keep_back(self, group_queue: GroupQueue, positions: list[int]) -> Lease:
-        """Give messages that are in no lease, and ascend, to nobody, until `offer`.
+        """Give messages that are in no lease, and ascend, to no consumer, until `offer`.
 
         What an operator decides of them is on its way into the log. Who got one meanwhile would
         have it taken away, for the next one to get, too.

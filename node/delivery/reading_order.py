@@ -14,7 +14,7 @@ from node.shard.views import Views
 
 
 class Reading(NamedTuple):
-    """What a Receive of a group and a topic reads. Nobody changes its lists."""
+    """What a Receive of a group and a topic reads. Its lists are not changed."""
 
     levels: list[list[TopicQueue]]
     """Queues of each priority, the highest first; in each, the retries first."""

@@ -76,7 +76,7 @@ class ReceiveLimits(NamedTuple):
 
 
 class Receiver:
-    """Hands out messages. Holds the leases, and which queue is next for whom."""
+    """Hands out messages. Holds the leases, and which queue is next for each group."""
 
     def __init__(self, views: Views, bodies: Bodies, epoch: Epoch = NO_EPOCH) -> None:
         """Read from `views` and `bodies`. `epoch`: in which the leases are given."""
@@ -469,7 +469,7 @@ class Receiver:
     def give_up_expired(
         self, group_queue: GroupQueue, positions: NDArray[np.int64], now_ms: int
     ) -> int:
-        """Deliver messages that have expired, at `positions`, which ascend, to nobody.
+        """Deliver messages that have expired, at `positions`, which ascend, to no consumer.
 
         What the group does not want does not match, be it expired or not. Raises `InvalidFilter`.
 

@@ -358,12 +358,12 @@ def find_positions(
             return refused(ReceiptOutcome.INVALID)
         ranges = [(first, first + one.count)]
     return SelectedPositions(
-        ReceiptOutcome.OK,
-        shard.views,
-        group_queue,
-        ranges,
-        picked,
-        one.count,
-        lease.lease_id if lease is not None else 0,
-        lease is not None and one.count >= lease.count,
+        outcome=ReceiptOutcome.OK,
+        views=shard.views,
+        group_queue=group_queue,
+        ranges=ranges,
+        picked=picked,
+        message_count=one.count,
+        lease_id=lease.lease_id if lease is not None else 0,
+        is_whole=lease is not None and one.count >= lease.count,
     )

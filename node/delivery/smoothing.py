@@ -39,7 +39,7 @@ _PER_MS_MIN: Final = 1.0
 _MEAN_TOLERANCES: Final = 4
 _ABOVE_MEAN: Final = 1.25
 _MARKS: Final = 64
-"""About so many deadlines are told apart: what comes closer together has that of the first."""
+"""About so many deadlines are kept apart: what comes closer together has that of the first."""
 _LOOKS_MAX: Final = 64
 """Chunks that are looked at for where the messages of the last T begin."""
 

@@ -7,8 +7,9 @@ from hourwheel.v1.status_pb2 import (
     SHARD_ROLE_FOLLOWER,
     SHARD_ROLE_MASTER,
     SHARD_ROLE_TAKING_OVER,
+    ControlStatus,
+    FollowerStatus,
 )
-from node.contracts.cluster import ControlStatusData, FollowerStatusData
 from node.metrics.family import (
     SECONDS,
     ClusterFacts,
@@ -43,11 +44,11 @@ def _counter(name: str, text: str, read: Callable[[ClusterFacts], float]) -> Fam
     return _one("counter", name, text, lambda cluster, _: read(cluster))
 
 
-def _follower(name: str, text: str, read: Callable[[FollowerStatusData], float | None]) -> Family:
+def _follower(name: str, text: str, read: Callable[[FollowerStatus], float | None]) -> Family:
     """A gauge that a master tells of each follower of which it knows it."""
 
     def samples(it: Scrape) -> Iterable[Sample]:
-        followers = () if it.cluster is None else it.cluster.status.shard.followers
+        followers = () if it.cluster is None else it.cluster.shard.followers
         shard = str(it.status.shard)
         values = ((one.node_id, read(one)) for one in followers)
         return [((shard, node), value) for node, value in values if value is not None]
@@ -55,12 +56,11 @@ def _follower(name: str, text: str, read: Callable[[FollowerStatusData], float |
     return Family(name, "gauge", ("shard", "node"), text, samples)
 
 
-def _control(name: str, text: str, read: Callable[[ControlStatusData], float]) -> Family:
+def _control(name: str, text: str, read: Callable[[ControlStatus], float]) -> Family:
     """A gauge that the node tells of the control plane."""
 
     def samples(it: Scrape) -> Iterable[Sample]:
-        control = None if it.cluster is None else it.cluster.status.control
-        return [] if control is None else [((), read(control))]
+        return [] if it.cluster is None else [((), read(it.cluster.status.control))]
 
     return Family(name, "gauge", (), text, samples)
 
@@ -68,7 +68,7 @@ def _control(name: str, text: str, read: Callable[[ControlStatusData], float]) -
 def _roles(it: Scrape) -> Iterable[Sample]:
     if it.cluster is None:
         return []
-    shard, now = str(it.status.shard), it.cluster.status.shard.role
+    shard, now = str(it.status.shard), it.cluster.shard.role
     return [((shard, name), float(role == now)) for name, role in _ROLES.items()]
 
 
@@ -101,7 +101,7 @@ def _refused_certificates(it: Scrape) -> Iterable[Sample]:
 
 
 def _is_under_replicated(cluster: ClusterFacts) -> float:
-    return float(len(cluster.status.shard.in_sync) < len(cluster.status.nodes))
+    return float(len(cluster.shard.in_sync) < len(cluster.status.nodes))
 
 
 FAMILIES: Final = (
@@ -116,13 +116,13 @@ FAMILIES: Final = (
     _gauge(
         "hourwheel_is_master",
         "1 while this node may act as master: it has the lease and the cluster clock.",
-        lambda it: float(it.status.shard.may_act),
+        lambda it: float(it.shard.may_act),
     ),
-    _gauge("hourwheel_epoch", "The epoch as this node knows it.", lambda it: it.status.shard.epoch),
+    _gauge("hourwheel_epoch", "The epoch as this node knows it.", lambda it: it.shard.epoch),
     _gauge(
         "hourwheel_lease_left_seconds",
         "How long the master may act without hearing from others; 0 on other nodes.",
-        lambda it: (it.status.shard.lease_left_ms or 0) * SECONDS,
+        lambda it: it.shard.lease_left_ms * SECONDS,
     ),
     _counter(
         "hourwheel_takeovers_total",
@@ -148,7 +148,7 @@ FAMILIES: Final = (
     _gauge(
         "hourwheel_in_sync_replicas",
         "Nodes of the in-sync set, the master included.",
-        lambda it: len(it.status.shard.in_sync),
+        lambda it: len(it.shard.in_sync),
     ),
     _gauge(
         "hourwheel_min_in_sync_replicas",
@@ -158,7 +158,7 @@ FAMILIES: Final = (
     _gauge(
         "hourwheel_members_generation",
         "Counts changes of the members, as this node knows them: the same on all nodes.",
-        lambda it: it.status.control.generation if it.status.control is not None else 0,
+        lambda it: it.status.control.generation,
     ),
     _gauge(
         "hourwheel_cluster_nodes",
@@ -184,7 +184,7 @@ FAMILIES: Final = (
     _follower(
         "hourwheel_follower_ack_age_seconds",
         "Since a follower's last acknowledgement; on the master, once there was one.",
-        lambda one: None if one.heard_ms_ago is None else one.heard_ms_ago * SECONDS,
+        lambda one: one.heard_ms_ago * SECONDS if one.HasField("heard_ms_ago") else None,
     ),
     _counter(
         "hourwheel_heartbeats_sent_total",
@@ -215,12 +215,12 @@ FAMILIES: Final = (
     _follower(
         "hourwheel_peer_clock_offset_seconds",
         "A node's clock minus the master's own; on the master.",
-        lambda one: None if one.clock_offset_ms is None else one.clock_offset_ms * SECONDS,
+        lambda one: one.clock_offset_ms * SECONDS if one.HasField("clock_offset_ms") else None,
     ),
     _gauge(
         "hourwheel_cluster_clock_offset_seconds",
         "The cluster clock minus the master's own; 0 on other nodes.",
-        lambda it: it.status.shard.clock_offset_ms * SECONDS,
+        lambda it: it.shard.clock_offset_ms * SECONDS,
     ),
     _gauge(
         "hourwheel_cluster_clock_unsure",

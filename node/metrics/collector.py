@@ -40,7 +40,7 @@ def read_node(
     due: tuple[DueWithin, ...] = (),
     process: ProcessFacts | None = None,
 ) -> Scrape:
-    """Everything that is told, as of now; on the loop's thread.
+    """Everything that a scrape shows, as of now; on the loop's thread.
 
     `lag`: see node/broker/consumer_lag.py; `due`: node/broker/due_reading.py. `cluster` tells what
     is of several nodes; None for a node alone.
@@ -56,7 +56,16 @@ def read_node(
     of_cluster = None if cluster is None else cluster()
     now_ms, held_bytes = engine.now_ms(), engine.answers.held_bytes
     return Scrape(
-        engine.stats, engine.status(), lag, api, facts, now_ms, of_cluster, held_bytes, due
+        stats=engine.stats,
+        status=engine.status(),
+        gauges=engine.gauges(),
+        lag=lag,
+        api=api,
+        facts=facts,
+        now_ms=now_ms,
+        cluster=of_cluster,
+        answer_bytes=held_bytes,
+        due=due,
     )
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from hourwheel.v1.admin_pb2 import GetStatusResponse
+from hourwheel.v1.status_pb2 import ShardStatus
 from node.broker.consumer_lag import LagReading
 from node.broker.due_reading import DueWithin
-from node.contracts.broker import ShardStatusData
-from node.contracts.cluster import ClusterStatusData
+from node.contracts.broker import ShardGauges
 from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.histogram import Histogram
 from node.telemetry.process_watch import ProcessStats
@@ -65,7 +66,8 @@ class CertificateEnds(NamedTuple):
 class ClusterFacts(NamedTuple):
     """What a node of several tells beside."""
 
-    status: ClusterStatusData
+    status: GetStatusResponse
+    """See ClusterPort."""
     epoch_stats: EpochStats
     is_clock_unsure: bool
     """It would be master, but too few clocks are known."""
@@ -78,12 +80,18 @@ class ClusterFacts(NamedTuple):
     are_certificates_refused: bool = False
     """The files have changed and cannot be used: the former certificates are."""
 
+    @property
+    def shard(self) -> ShardStatus:
+        """What it knows of the shard's mastership."""
+        return self.status.shards[0]
+
 
 class Scrape(NamedTuple):
     """What is read of a node at one moment."""
 
     stats: EngineStats
-    status: ShardStatusData
+    status: ShardStatus
+    gauges: ShardGauges
     lag: LagReading
     api: ApiStats
     facts: NodeFacts
@@ -96,7 +104,7 @@ class Scrape(NamedTuple):
 
 
 Sample: TypeAlias = tuple[tuple[str, ...], float | Histogram]
-"""Values of the labels, and what is told."""
+"""Values of the labels, and the value."""
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 

@@ -8,7 +8,7 @@ with the reason in a line of text.
     /stalls     the last stalls of the event loop, newest first, as JSON: guides/stalls.md
     /ready      it should get calls of clients: in sync with a master that is heard, or the master
 
-The probes are for everybody. The numbers and the stalls are for those whom `admit` lets in.
+The probes are for everybody. The numbers and the stalls are for callers that `admit` lets in.
 
 Any process that reaches the port may open connections, without credentials. So all of them share
 one thread, and each has `_DEADLINE_S` for its request and its answer together. When there are too
@@ -123,7 +123,7 @@ def probe_in_loop(
 
 
 class MetricsServer:
-    """`start` listens, `stop` ends it. In between, `registry` is what a scrape is told."""
+    """`start` listens, `stop` ends it. In between, a scrape shows `registry`."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class MetricsServer:
 
         Args:
             listen: host:port; port 0 for any free.
-            registry: what a scrape is told; None: that there is nothing yet.
+            registry: what a scrape shows; None: that there is nothing yet.
             probes: what is asked at other paths.
-            stalls: what is told at `STALLS`; also of a loop that hangs.
+            stalls: what `STALLS` shows; also of a loop that hangs.
             deadline_s: what one connection gets.
             tls: for connections that are accepted now; None: in the clear.
             admit: who may read numbers and stalls, asked on the server's loop; None: everybody.
@@ -152,7 +152,7 @@ class MetricsServer:
         self._port = _Port(self._scrapes, probes or {}, stalls or Stalls(), deadline_s, tls, admit)
 
     def tell(self, registry: CollectorRegistry | None) -> None:
-        """From now on scrapes are told of `registry`; None: that there is nothing."""
+        """From now on scrapes show `registry`; None: that there is nothing."""
         self._scrapes.registry = registry
 
     def start(self) -> str:
@@ -214,7 +214,7 @@ class _Scrapes:
         headers = {"Content-Type": content_type}
         try:
             body = encode(registry)
-        except Exception as error:  # noqa: BLE001 - also what a collector raises has to be told
+        except Exception as error:  # noqa: BLE001 - also what a collector raises is answered
             _log.error("scrape_failed", exc_info=error)
             return _packed(HTTPStatus.SERVICE_UNAVAILABLE, b"the node does not answer\n")
         if form.is_gzip:
@@ -223,7 +223,7 @@ class _Scrapes:
 
 
 async def _in_thread(make: Callable[[], bytes]) -> bytes:
-    """In a thread that nobody waits for at the end, unlike those of the loop's executor."""
+    """In a thread that is not waited for at the end, unlike those of the loop's executor."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[bytes] = loop.create_future()
 

@@ -40,12 +40,12 @@ FAMILIES: Final = (
     shard_gauge(
         "hourwheel_wheel_overdue_messages",
         "Pending although due: the dispatcher is behind by so many.",
-        lambda it: it.status.overdue_count,
+        lambda it: it.gauges.overdue_count,
     ),
     shard_gauge(
         "hourwheel_wheel_dequeue_lag_seconds",
         "Age of the oldest overdue message; 0 without one.",
-        lambda it: it.status.cursor_lag_ms * SECONDS,
+        lambda it: it.gauges.cursor_lag_ms * SECONDS,
     ),
     Family(
         "hourwheel_wheel_due_messages",
@@ -59,7 +59,7 @@ FAMILIES: Final = (
     shard_gauge(
         "hourwheel_wheel_enqueue_lag_seconds",
         "How long the oldest accepted batch waits to be applied to the wheel; 0 without one.",
-        lambda it: it.status.enqueue_lag_ms * SECONDS,
+        lambda it: it.gauges.enqueue_lag_ms * SECONDS,
     ),
     shard_gauge(
         "hourwheel_wheel_next_due_timestamp_seconds",
@@ -70,12 +70,12 @@ FAMILIES: Final = (
     shard_gauge(
         "hourwheel_wheel_memtable_messages",
         "Scheduled messages that are in no run yet.",
-        lambda it: it.status.memtable_units,
+        lambda it: it.gauges.memtable_units,
     ),
     shard_gauge(
         "hourwheel_wheel_near_bytes",
         "Memory for what is due next.",
-        lambda it: it.status.near_bytes,
+        lambda it: it.gauges.near_bytes,
     ),
     shard_counter(
         "hourwheel_wheel_flushes_total", "Memtables written to runs.", lambda it: it.stats.flushes
@@ -153,12 +153,12 @@ FAMILIES: Final = (
     shard_gauge(
         "hourwheel_log_retention_seconds",
         "How long the log is kept: as the topic asks that asks for most, or log.retention_ms.",
-        lambda it: it.status.log_retention_ms * SECONDS,
+        lambda it: it.gauges.log_retention_ms * SECONDS,
     ),
     shard_gauge(
         "hourwheel_recurrences",
         "Recurrences, paused ones and those that have ended included.",
-        lambda it: it.status.recurrence_count,
+        lambda it: it.gauges.recurrence_count,
     ),
     shard_counter(
         "hourwheel_occurrences_total",
@@ -286,17 +286,17 @@ FAMILIES: Final = (
     shard_gauge(
         "hourwheel_topics",
         "Topics, the cluster's own not counted (key limits.topics).",
-        lambda it: it.status.topic_count,
+        lambda it: it.gauges.topic_count,
     ),
     shard_gauge(
         "hourwheel_consumer_groups",
         "Consumer groups (key limits.groups).",
-        lambda it: it.status.group_count,
+        lambda it: it.gauges.group_count,
     ),
     shard_gauge(
         "hourwheel_subscriptions",
         "Subscriptions of groups to topics (key limits.subscriptions).",
-        lambda it: it.status.subscription_count,
+        lambda it: it.gauges.subscription_count,
     ),
     # --- log and disk
     shard_histogram(
@@ -415,17 +415,17 @@ FAMILIES: Final = (
     shard_gauge(
         "hourwheel_disk_free_bytes",
         "Bytes free for the data directory.",
-        lambda it: it.status.disk_free_bytes,
+        lambda it: it.gauges.disk_free_bytes,
     ),
     shard_gauge(
         "hourwheel_disk_free_bytes_min",
         "With less free no messages are accepted (key disk.free_bytes_min).",
-        lambda it: it.status.disk_free_bytes_min,
+        lambda it: it.gauges.disk_free_bytes_min,
     ),
     shard_gauge(
         "hourwheel_read_only",
         "1 while messages are refused because the disk is full.",
-        lambda it: float(bool(it.status.read_only_reason)),
+        lambda it: float(bool(it.gauges.read_only_reason)),
     ),
     # --- API
     Family(

@@ -24,6 +24,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
 from hourwheel.stalls import ThreadMeter
 from hourwheel.transport.access import PLAIN
+from hourwheel.types import FIRST_SHARD
 from node.access.audit import AuditLog
 from node.access.audit_file import AuditFile
 from node.access.authentication import Authenticator
@@ -73,7 +74,6 @@ from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 from storage.files.real_file import NO_ROOM
 
-_SHARD: Final = 0
 _PERCENT: Final = 0.01
 _SECONDS: Final = 0.001
 ROOM_LOOK_S: Final = 1.0
@@ -304,7 +304,7 @@ class Node:
         self, undo: AsyncExitStack, disk: RealDisk, meta: NodeMeta, cluster: Cluster
     ) -> Engine:
         begun_ms = self._clock.monotonic_ms()
-        place = ShardPlace(disk, f"shard-{_SHARD}", Identity(meta.cluster_id, _SHARD))
+        place = ShardPlace(disk, f"shard-{FIRST_SHARD}", Identity(meta.cluster_id, FIRST_SHARD))
         guard = DiskGuard(
             disk,
             free_bytes_min=self.config.disk.free_bytes_min,
@@ -472,15 +472,15 @@ class Node:
         self._gate = PortGate(authenticator, cluster.policies.control)
         api = ApiServer(
             ServerParts(
-                self.config,
-                engine,
-                self._stats,
-                self._clock,
-                self.failure,
-                started_ms,
-                cluster.make_administration(),
-                forwarder,
-                served,
+                config=self.config,
+                engine=engine,
+                stats=self._stats,
+                clock=self._clock,
+                failure=self.failure,
+                started_ms=started_ms,
+                administration=cluster.make_administration(),
+                forwarder=forwarder,
+                cluster=served,
                 access=cluster.policies.control,
                 identify=authenticator.identify,
                 tls=self._tls,
@@ -531,7 +531,7 @@ class Node:
         try:
             self.console_address = console.start()
         except errors.ConfigError as error:
-            # Nobody asked for this port, and a broker works without its pages.
+            # This port is optional: a broker works without its pages.
             if config.console.is_listen_configured:
                 raise
             _log.warning("console_not_started", address=config.console.listen, error=error.message)

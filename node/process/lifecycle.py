@@ -69,7 +69,7 @@ def exit_code(error: HourwheelError) -> int:
 
 
 def run(config: NodeConfig, ready_file: Path | None = None) -> int:
-    """Run a node until it is told to stop; the process's exit code.
+    """Run a node until a signal stops it; the process's exit code.
 
     Args:
         config: its configuration.

@@ -102,7 +102,7 @@ class DamageControl:
         self.damaged = DamagedMessages()
         """Of one mastership; another one begins with none."""
         self.on_many: Callable[[errors.DataLoss], None] = lambda _: None
-        """Told once in a mastership, when `MANY` were found."""
+        """Called once in a mastership, when `MANY` were found."""
         self._news = asyncio.Event()
         self._fetching: asyncio.Task[None] | None = None
         self._mending: asyncio.Task[None] | None = None

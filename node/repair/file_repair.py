@@ -113,7 +113,7 @@ class FileRepair:
             self._wake()
 
     async def mend_segment(self, segment: SegmentInfo) -> bool:
-        """Rewrite a closed segment. False: nobody has all the bytes now, or too many are needed.
+        """Rewrite a closed segment. False: no node has all the bytes now, or too many are needed.
 
         Raises:
             DiskFull: there is no room for the new file.
@@ -162,7 +162,7 @@ class FileRepair:
         return True
 
     async def _put_together(self, mend: SegmentMend, offset: int, peers: Peers) -> bytes | None:
-        """A batch that nobody has whole, of its messages: each may be sound somewhere."""
+        """A batch that no node has whole, of its messages: each may be sound somewhere."""
         kept = dict(self._shard.bodies.overlay.items())
         raw, bad = await asyncio.to_thread(_damaged_messages, mend, offset, kept)
         while bad:
@@ -192,7 +192,7 @@ class FileRepair:
         def work(pause: Callable[[], None]) -> None:
             size = self.delay_log_bytes(number)
             if size is None:
-                raise FileNotFoundError(path)  # nobody needs it any more
+                raise FileNotFoundError(path)  # it is not needed any more
             disk = self._place.disk
             rewrite(disk, path, wanted, check=check, pause=pause, bytes_min=size)
 
@@ -221,7 +221,15 @@ def _damaged_messages(
     rows = zip(*(one.tolist() for one in columns), strict=True)
     for sequence, row in enumerate(rows, batch.header.base_sequence):
         at, crc, due_ms, queue, meta_bytes, body_bytes = row
-        wanted = Wanted(due_ms, SequenceNumber(sequence), queue, None, crc, meta_bytes, body_bytes)
+        wanted = Wanted(
+            due_ms=due_ms,
+            sequence=SequenceNumber(sequence),
+            topic_queue=queue,
+            position=None,
+            crc=crc,
+            meta_bytes=meta_bytes,
+            body_bytes=body_bytes,
+        )
         if wanted.is_right(memoryview(raw)[at : at + wanted.size_bytes]):
             continue
         found = kept.get(Place(0, offset + at))

@@ -1,10 +1,10 @@
-"""Repairs a damaged file of the views that nobody has read yet: the scrubber found it.
+"""Repairs a damaged file of the views that was not read yet: the scrubber found it.
 
 checkpoint, epochs, tail of the sequences    written anew: the process knows what belongs there
 the key index                                built again, by the next life of the process
 others, in a cluster                         somebody sound should lead, and fill this node anew
 others, alone, and the log is whole          the views are built again from it
-others, alone, and the log is trimmed        said, again and again: nobody has them
+others, alone, and the log is trimmed        said, again and again: no node has them
 """
 
 from collections.abc import Callable

@@ -101,7 +101,7 @@ class ViewScrub:
             return
         self._doubtful = ""
         if name not in find_names(self._disk, self._directory, manifest):
-            return  # nobody needs it any more
+            return  # it is not needed any more
         why = str(error) if isinstance(error, errors.HourwheelError) else "it is missing"
         self.damaged.append(errors.CorruptFile(why if path in why else f"{path}: {why}", file=path))
 

@@ -346,7 +346,7 @@ class Mastership:
         """Step down: answer everything that waits, once.
 
         Args:
-            error: where to go instead, for callers for whom nothing was done. The proposer of a
+            error: where to go instead, for callers of calls that were not begun. The proposer of a
                 record that is not applied gets a Timeout: its outcome is unknown.
         """
         self.release()

@@ -267,7 +267,7 @@ class Replica:
         self._open_epoch(mastership, records)
 
     def _open_epoch(self, mastership: Mastership, records: list[RecordBatch]) -> None:
-        """A majority's clocks come with the acknowledgements of these, so nobody knows the time.
+        """A majority's clocks come with the acknowledgements of these, so the time is unknown.
 
         This node's own clock may be a year ahead, and the log would be kept for a year longer: so
         it counts only where no other is, or no record before these says that it is later.
@@ -326,7 +326,7 @@ class Replica:
             self._effects.append(RequestSuccessor(_NOT_BEGUN))
 
     def _keep_room(self, monotonic_ms: float) -> None:
-        """See that the next epochs can be noted on a full disk, when nobody waits for this node."""
+        """See that the next epochs can be noted on a full disk, while no call waits here."""
         lacking = [one for one in (self._epochs, self.follower) if one.lacks_room]
         if not lacking:
             self._lacks_room_since_ms = None

@@ -40,7 +40,7 @@ class Published(NamedTuple):
 
     epoch: Epoch
     base_sequence: SequenceNumber
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
     store_ms: int
     duplicate: bool = False
     deduped: Deduped = NONE_DEDUPED
@@ -120,7 +120,7 @@ def _too_late(one: Transaction | None) -> PublishResult:
 
 
 def transaction_decided(one: Transaction) -> errors.TransactionDecided:
-    """The error for whoever wants it to have another outcome."""
+    """The error for a caller that wants another outcome."""
     state = one.state.name
     return errors.TransactionDecided(f"the transaction is {state} already", state=state)
 

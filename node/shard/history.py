@@ -12,7 +12,7 @@ entry is found by when it could be seen. From there on headers are walked, and o
 that may name the message. It ends as soon as the views say that nothing more can come: a group that
 has not resolved a position has no record about it, unless it is ordered.
 
-What the log does not have: to whom it was leased (leases are in memory), and who cancelled it.
+What the log does not have: which consumer leased it (leases are in memory), and who cancelled it.
 Whether a retry became a dead letter follows from the group's settings as they are now.
 """
 
@@ -120,7 +120,7 @@ class Trail:
     places: list[Place] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     seen: set[tuple[int, int, int]] = field(default_factory=set)
-    """(topic_queue, position, group) that are told."""
+    """(topic_queue, position, group) that are reported."""
     failures: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """The same -> how often an ordered group has given it back, where it keeps its place."""
     name: bytes = b""
@@ -279,7 +279,7 @@ class History:
         return []
 
     def _configured(self, batch: RecordBatch) -> list[Event]:
-        """A group may begin anew in the topic: with what was told of it nothing follows."""
+        """A group may begin anew in the topic: nothing follows from its earlier events."""
         change, trail = ConfigChange.FromString(bytes(batch.blobs)), self.trail
         reset = change.reset_subscription
         if reset.topic_id != trail.topic_id:
@@ -355,7 +355,7 @@ class History:
             released = list(compress(trail.waiting, are_due))
             trail.waiting = list(compress(trail.waiting, map(not_, are_due)))
             for one in released:
-                # A first release whose record is gone: nobody knows when.
+                # A first release whose record is gone: its time is unknown.
                 is_known = one.group_id or not one.attempt
                 found += self.enter(one, at_ms or (one.since_ms if is_known else 0))
         return found
@@ -439,7 +439,7 @@ class History:
         group = catalog.find_group_by_id(group_id)
         reads = catalog.find_subscription(group_id, self.trail.topic_id)
         if group is None or reads is None or reads.reset.offset > self.trail.offset:
-            self.trail.is_complete = False  # deleted since: nobody knows where it was put
+            self.trail.is_complete = False  # deleted since: where it was put is unknown
             return [event]
         is_spent = outcome == Outcome.RETRY and tried >= group.attempts_max
         if outcome in LETTERS or is_spent:

@@ -433,7 +433,7 @@ class Maintenance:
         """`job` has run; what it wrote is in the manifest on disk.
 
         Returns:
-            Removals of files that nobody needs any more and a look at what is left, for the jobs'
+            Removals of files that are not needed any more and a look at what is left, for the jobs'
             thread, before its next job.
         """
         self._end(job)

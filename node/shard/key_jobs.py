@@ -1,6 +1,6 @@
 """Background work of the key index: merging its runs, and building it again where it was lost.
 
-A merge leaves out what nobody asks about any more: rows of messages that are below the sequence
+A merge leaves out what is not asked for any more: rows of messages that are below the sequence
 floor and were due before the cursor, as the last manifest has them. So a restart, which begins
 there, never misses one.
 
@@ -87,7 +87,7 @@ class Floor:
 
 
 def _is_left_over(run: KeyRun, manifest: Checkpoint, moved: Moved) -> bool:
-    """Whether nobody asks about any of its rows any more. Each turn asks: no walk over rows."""
+    """Whether none of its rows is needed any more. Each turn asks: no walk over rows."""
     footer = run.footer
     return (
         footer.sequence_max < manifest.sequence_floor
@@ -125,7 +125,7 @@ class _Job:
 
 
 class KeyMerge(_Job):
-    """Makes one run of several, without what nobody asks about any more."""
+    """Makes one run of several, without what is not asked for any more."""
 
     def run(self, pause: Pause) -> None:
         """See node.shard.job_planner.Job."""

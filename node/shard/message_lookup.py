@@ -212,7 +212,7 @@ def check_repetition(
     program that gives one idempotency key to two requests would take the answer of the first for
     that of the second. Nothing is decided here: the first one is published, the second one is not.
     Due times are not compared: delays have become instants. Where the log has the first ones no
-    more, or cannot be read, nobody can tell.
+    more, or cannot be read, it is unknown.
 
     Args:
         lookup: of the shard.

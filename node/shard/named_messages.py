@@ -34,7 +34,7 @@ class Named(NamedTuple):
     cancelled: NDArray[np.bool_]
     waiting: NDArray[np.bool_]
     expired: NDArray[np.bool_]
-    """What became of it nobody knows any more."""
+    """Its outcome is not known any more."""
 
 
 def look_up(views: Views, rows: NDArray[Any]) -> Named:
@@ -55,7 +55,16 @@ def look_up(views: Views, rows: NDArray[Any]) -> Named:
     expired = (sequences < np.uint64(views.sequence_floor)) & (rows["epoch"] > 0)
     if expired.any():
         expired &= ~(in_wheel & are_above(sequences, last, views.cursor.key))
-    return Named(sequences, current, last, are_moved, exist, cancelled, waiting, expired)
+    return Named(
+        sequences=sequences,
+        current_due_ms=current,
+        last_due_ms=last,
+        are_moved=are_moved,
+        exist=exist,
+        cancelled=cancelled,
+        waiting=waiting,
+        expired=expired,
+    )
 
 
 def rows_of(ids: NDArray[Any], shard_id: ShardId) -> NDArray[Any]:

@@ -13,7 +13,7 @@ import uuid
 from typing import Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from replication.raft.generations import find_generation
 from storage.files import atomic_file
 from storage.files.disk import Disk
@@ -85,13 +85,13 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
             f"{NODE_META} is missing, but there is data in {found[0]}", file=NODE_META
         )
     cluster_id = cluster_id or uuid.uuid4().bytes
-    header = pack_file_header(FileType.NODE, Identity(cluster_id, 0))
+    header = pack_file_header(FileType.NODE, Identity(cluster_id, FIRST_SHARD))
     atomic_file.write(disk, NODE_META, header, node_id.encode())
     return NodeMeta(cluster_id, node_id, is_new=True)
 
 
 def is_of_cluster(disk: Disk) -> bool:
-    """Whether the directory is a cluster node's, also of one that waits to be told of its cluster.
+    """Whether the directory is a cluster node's, also of one that does not know its cluster yet.
 
     An empty folder beside the control state of a node alone is what a cluster's start left behind
     that was refused just for that.

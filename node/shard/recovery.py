@@ -59,7 +59,7 @@ class Opened:
     """Why the views were rebuilt from the whole log; empty where they were not."""
     epochs: EpochFile
     watermark: FlushedMark | NoWatermark
-    """The high watermark as it was last told."""
+    """The high watermark as it was last stored."""
     lost_end: int = 0
     """Up to here it once had a log, of which it has lost some."""
 
@@ -139,14 +139,14 @@ def _open(
     else:
         shard.committed_offset = log.end_offset
     return Opened(
-        shard,
-        maintenance,
-        config,
-        count,
-        rebuilt_because if count else "",
-        epochs,
-        watermark,
-        lost_end,
+        shard=shard,
+        maintenance=maintenance,
+        config=config,
+        replayed_batches=count,
+        rebuilt_because=rebuilt_because if count else "",
+        epochs=epochs,
+        watermark=watermark,
+        lost_end=lost_end,
     )
 
 

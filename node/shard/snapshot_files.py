@@ -43,7 +43,7 @@ MARKER: Final = "complete"
 LOST_END: Final = "lost_end"
 FLUSHED_MARK: Final = "flushed.mark"
 OWN_FILES: Final = ("epoch_seen", "high_watermark", LOST_END)
-"""A node's own: what it has seen, was told, and has lost."""
+"""A node's own: what it has seen, has heard, and has lost."""
 PIECE_BYTES_MAX: Final = 1 << 20
 FILE_COUNT_MAX: Final = 200_000
 """Of a snapshot: their names, 50 bytes each, must fit one message."""
@@ -206,7 +206,7 @@ def read_lost_end(place: ShardPlace) -> int:
     """Up to where this node once had a log that it has lost; 0 for nothing lost.
 
     Raises:
-        CorruptFile, ForeignDirectory, IncompatibleFormat: it cannot be told.
+        CorruptFile, ForeignDirectory, IncompatibleFormat: it cannot be read.
     """
     path = place.under(LOST_END)
     if not place.disk.exists(path):

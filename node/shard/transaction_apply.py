@@ -38,17 +38,17 @@ def apply_prepare(views: Views, batch: RecordBatch) -> Prepare:
     prepared = Prepared.FromString(bytes(batch.blobs))
     views.transactions.begin(
         Transaction(
-            header.offset,
-            header.epoch,
-            token,
-            prepared.producer_group,
-            tuple(rows["topic_id"].tolist()),
-            int(rows["message_count"].sum(dtype=np.uint64)),
-            header.total_bytes,
-            header.store_ms,
-            prepared.check_interval_ms,
-            prepared.checks_max,
-            prepared.age_max_ms,
+            offset=header.offset,
+            epoch=header.epoch,
+            token=token,
+            producer_group=prepared.producer_group,
+            topic_ids=tuple(rows["topic_id"].tolist()),
+            message_count=int(rows["message_count"].sum(dtype=np.uint64)),
+            size_bytes=header.total_bytes,
+            prepared_ms=header.store_ms,
+            check_interval_ms=prepared.check_interval_ms,
+            checks_max=prepared.checks_max,
+            age_max_ms=prepared.age_max_ms,
         )
     )
     return Prepare(header.offset, is_duplicate=False)

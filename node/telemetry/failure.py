@@ -1,4 +1,4 @@
-"""The reason why the node cannot go on: whoever finds one says so here, and the process ends."""
+"""The reason why the node cannot go on: any part reports one here, and the process ends."""
 
 import asyncio
 from collections.abc import Iterator

@@ -85,7 +85,7 @@ class ProcessWatch:
     def __init__(
         self, spans: Spans, stats: ProcessStats, meter: Meter, *, stall_ms: float = STALL_MS
     ) -> None:
-        """`spans` are told of what the loop works on; what lasts longer than `stall_ms` is kept."""
+        """`spans` hear of what the loop works on; what lasts longer than `stall_ms` is kept."""
         self.stats = stats
         self._spans, self._meter = spans, meter
         self._stall_ns = int(stall_ms * _NS_PER_MS)

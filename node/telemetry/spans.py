@@ -96,9 +96,9 @@ class Spans:
         self.turn = 0
         """Number of the turn that has begun last."""
         self.is_in_turn = False
-        """Whether work began in this turn, and nobody has said since that it ended."""
+        """Whether work began in this turn, and has not ended since."""
         self.on_begin: Callable[[int], object] = int
-        """Told when the first work of a turn begins, at what time."""
+        """Called when the first work of a turn begins, with its time."""
         self._spans: dict[str, Span] = {}
         self._asides: dict[str, Aside] = {}
 

@@ -60,7 +60,7 @@ class EngineStats:
     transactions_committed: int = 0
     transactions_rolled_back: int = 0
     transactions_expired: int = 0
-    """Rolled back since nobody had said in time what became of them."""
+    """Rolled back since their outcome was not reported in time."""
     transaction_checks: int = 0
     """Check-backs that were handed out."""
     occurrences: int = 0
@@ -75,7 +75,7 @@ class EngineStats:
     """Pending messages that a later one with their dedup key has replaced."""
     groups_expired: int = 0
     members_expired: int = 0
-    """Unused groups that were deleted because nobody uses them."""
+    """Unused groups that were deleted."""
     topics_expired: int = 0
     """The same of topics."""
     expired: int = 0
@@ -108,7 +108,7 @@ class EngineStats:
     scrub_damaged_views: int = 0
     """Files of the views in which the last look found damage."""
     scrub_damaged_messages: int = 0
-    """Messages in delay logs that are damaged, that nobody waits for yet, and whose right bytes
+    """Messages in delay logs that are damaged, that no group needs yet, and whose right bytes
     were not found so far."""
     scrub_damaged_segments: int = 0
     """Segments in which damage was found, as long as they are there."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from node.cluster.control import find_cluster_id
 from node.cluster.peer_trust import read_trust
 from node.cluster.promotion import promote
@@ -98,7 +98,9 @@ def _promote(config: NodeConfig) -> dict[str, object]:
                 f" cluster.id = '{meta.cluster_id.hex()}'",
                 key="cluster.id",
             )
-        first = promote(disk, Identity(meta.cluster_id, 0), node_id, nodes[node_id].control)
+        first = promote(
+            disk, Identity(meta.cluster_id, FIRST_SHARD), node_id, nodes[node_id].control
+        )
     return {
         "node": node_id,
         "cluster_id": meta.cluster_id.hex(),

@@ -168,7 +168,7 @@ class ControlClient:
 
     @property
     def leader_node_id(self) -> NodeId:
-        """Who leads Raft; empty: nobody that is known."""
+        """Who leads Raft; empty: none is known."""
         return self.leader.node_id
 
     def _lose(self) -> None:
@@ -269,13 +269,13 @@ class ControlClient:
         """Have a command applied. One argument, named as its field in ControlCommand.
 
         Args:
-            timeout_s: after that nobody knows.
+            timeout_s: after that the outcome is unknown.
             request_id: of an earlier try whose outcome was unknown.
             command: such as `elect_master=ElectMasterCommand(...)`.
 
         Raises:
             Unavailable: it was not applied and never will be.
-            Timeout: nobody knows. Try again with the request id, `error.params["request_id"]`.
+            Timeout: it is unknown. Try again with the request id, `error.params["request_id"]`.
         """
         return await self.propose_command(
             make_command(request_id or os.urandom(16), **command), timeout_s

@@ -1,4 +1,4 @@
-"""What a control process is told when it starts: options of its command, or a dataclass.
+"""What a control process gets when it starts: options of its command, or a dataclass.
 
 The shared secret is never an option (anybody sees a process's options): it comes from a file.
 """
@@ -48,7 +48,7 @@ class ControlConfig:
     address: str = ""
     """host:port at which peers reach this process; empty: `listen`."""
     joins: bool = False
-    """It waits, before it votes for the first time, to be told of a cluster that exists."""
+    """It waits, before it votes for the first time, to hear of a cluster that exists."""
     secret_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
@@ -63,7 +63,7 @@ class ControlConfig:
     linger_ms: float = 30_000.0
     """How long the process waits for a new broker."""
     farewell_ms: float = 500.0
-    """How long it still works when its parent has died: others have to be told."""
+    """How long it still works when its parent has died: others have to hear of it."""
     raft_s_min: float = 0.5
     raft_s_max: float = 1.0
     compaction_entries: int = 4_000

@@ -19,7 +19,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.internal.v1 import control_link_pb2 as link
 from hourwheel.internal.v1 import control_pb2 as pb
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from replication.control.broker_link import BrokerLink
 from replication.control.config import ControlConfig
 from replication.control.raft_group import GenerationEnded, RaftGroup, check_member
@@ -80,7 +80,7 @@ class ControlNode:
         self._is_advancing = False
         self._reports: dict[NodeId, HeardReport] = {}
         self._forwarded_ms: dict[NodeId, float] = {}
-        """When the broker was last told of each peer."""
+        """When the broker last heard of each peer."""
         self._listening_since_ms = clock.monotonic_ms()
         self._last_report: link.NodeReport | None = None
         self._heartbeat_ms = self._reported_ms = clock.monotonic_ms()
@@ -325,7 +325,7 @@ class ControlNode:
         former = self.group
         is_blank = former.has_no_part
         await former.close()
-        identity, raw = Identity(bytes.fromhex(config.cluster_id), 0), encode_state(first)
+        identity, raw = Identity(bytes.fromhex(config.cluster_id), FIRST_SHARD), encode_state(first)
         while True:
             try:
                 begin_generation(
@@ -366,7 +366,7 @@ class ControlNode:
             await asyncio.sleep(interval_ms / 1_000)
 
     def _notice_stall(self) -> float:
-        """The time. If this process was stopped, nobody else was silent: ages begin anew."""
+        """The time. If this process was stopped, no other was silent: ages begin anew."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._heartbeat_ms > self._config.report_timeout_ms / 2:
             self._listening_since_ms = now_ms

@@ -54,7 +54,7 @@ async def run(config: ControlConfig) -> int:
 async def _acquire(config: ControlConfig) -> DirectoryLock:
     """The directory's lock. The process of a broker that was killed needs a moment to say so.
 
-    Nobody else has it: the broker that started this one has its own directory's. On a machine that
+    No other has it: the broker that started this one has its own directory's. On a machine that
     is very busy that moment is long.
     """
     deadline_s = asyncio.get_running_loop().time() + config.farewell_ms / 1_000 + _LOCK_S

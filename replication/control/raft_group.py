@@ -13,7 +13,7 @@ from typing import Protocol
 
 from hourwheel import errors
 from hourwheel.clock import Clock
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from replication.control.config import ControlConfig
 from replication.control_state.membership import Membership
 from replication.control_state.state import ControlState, decode_state, encode_state
@@ -83,7 +83,7 @@ def read_origin(config: ControlConfig, disk: Disk, identity: Identity) -> Origin
 
 
 def _shown_of(state: ControlState, raw: bytes) -> FirstState:
-    """Members are told all of it; who has left, only that."""
+    """Members get all of it; who has left, only that."""
     membership = state.membership
     farewell = replace(
         ControlState(),
@@ -143,7 +143,7 @@ class RaftGroup:
             CorruptFile, ForeignDirectory, IncompatibleFormat: see RaftJournal.open.
         """
         cluster_id = bytes.fromhex(config.cluster_id)
-        identity = Identity(cluster_id, 0)
+        identity = Identity(cluster_id, FIRST_SHARD)
         origin = read_origin(config, disk, identity)
         self.generation, self.peers = origin.generation, origin.peers
         self.network = PeerNetwork(
@@ -165,7 +165,7 @@ class RaftGroup:
         self.is_closed, self._began_blank = False, True
         generations.drop_former(disk, self.generation)
         if config.joins and not generations.has_begun(disk):
-            return  # it votes when it was told of the cluster
+            return  # it votes when it has heard of the cluster
         journal = generations.open_journal(disk, identity, config.node_id, self.generation)
         if not self.generation:
             check_configured({config.node_id, *self.peers}, latest_state(journal))

@@ -2,7 +2,7 @@
 
 What a node makes of it is not the control plane's business: it knows the words, and bounds them.
 
-    user    a name, and the hash of its secret. Whoever comes with a certificate or a token is known
+    user    a name, and the hash of its secret. A caller with a certificate or a token is known
             without having an entry here.
     grant   principals may do operations on resources. There is one for each principal, kind and
             name; putting it again replaces its operations.
@@ -34,7 +34,7 @@ LIMIT_MAX: Final = 1 << 53
 
 
 class GrantKey(NamedTuple):
-    """Whom a grant is for, and on what."""
+    """The principal of a grant, and its resource."""
 
     principal: str
     """A name, or the beginning of names before a `*` at its end."""
@@ -101,7 +101,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class AccessState:
-    """See the top of this file. Mappings are never changed by whoever holds one."""
+    """See the top of this file. Mappings are never changed by their holders."""
 
     version: int = 0
     """The control state's revision when anything here was changed last."""

@@ -106,12 +106,12 @@ def delete_group(
 
 
 def expire_topic(state: ControlState, command: pb.ExpireObjectCommand) -> Answer:
-    """Delete a topic that nobody uses."""
+    """Delete an unused topic."""
     return _why_not_master(state, command) or delete_topic(state, command)
 
 
 def expire_group(state: ControlState, command: pb.ExpireObjectCommand) -> Answer:
-    """Delete a group that nobody uses."""
+    """Delete an unused group."""
     return _why_not_master(state, command) or delete_group(state, command)
 
 

@@ -207,13 +207,13 @@ def _registered_in(shard: ShardInfo, node: NodeInfo, *, is_sound: bool) -> Shard
     """What a registration changes of a shard.
 
     - An older incarnation in the in-sync set becomes the new one where its log was sound. Else it
-      leaves, unless it is the last: then the old one stays, and nobody can be elected until an
+      leaves, unless it is the last: then the old one stays, and no node can be elected until an
       operator says whose log is the best. A node that says that it has seen no epoch, where there
       were some, has lost its disk: to itself its empty log looks sound. (But where no node has ever
       said that it has seen one, all died before the first epoch began: the last may stay.)
     - An older incarnation that is master is master no more: it has forgotten what it promised.
     - The node has seen a later epoch than we have given, or another master of the same one (we have
-      forgotten): nobody is master until there is an epoch above all that.
+      forgotten): no node is master until there is an epoch above all that.
     """
     member = node.member
     isr, master = shard.isr, shard.master

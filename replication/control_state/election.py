@@ -61,7 +61,7 @@ class ElectionView:
     reports: Mapping[NodeId, HeardReport]
     """Node id -> what it says."""
     listening_since_ms: float
-    """Since when reports are taken in without a gap: nobody was silent for longer."""
+    """Since when reports are taken in without a gap: no node was silent for longer."""
     raft_leader_node_id: str
     """This node, where it leads; else nothing is proposed."""
     is_leading: bool
@@ -90,7 +90,7 @@ class Decision:
     """By the same clock; None: only an event changes anything."""
     ended: tuple[Member, ...] = ()
     """Incarnations whose processes have ended, which the state does not say yet. Only the control
-    process beside such a process reports it: nobody else can know."""
+    process beside such a process reports it: no other can know."""
     rules: int = 0
     """Newer rules that every control process knows; 0: none are newer than those in force."""
     min_in_sync: int = 0
@@ -160,7 +160,7 @@ def _find_report(view: ElectionView, node_id: NodeId) -> link.NodeReport | None:
     return heard.report if heard else None
 
 
-def _find_shard(report: link.NodeReport | None, shard: int) -> link.ShardReport | None:
+def _find_shard(report: link.NodeReport | None, shard: ShardId) -> link.ShardReport | None:
     shards = report.shards if report is not None else ()
     return next((each for each in shards if each.shard == shard), None)
 

@@ -76,7 +76,7 @@ class Membership:
         """Why these cannot be the next members; empty: they can, as far as is known here.
 
         `may_grow_from_one`: several nodes may join one at once. They begin with its state as one
-        more would, and nobody else could have anything to say.
+        more would, and no other could have anything to say.
         """
         added = frozenset(members) - frozenset(self.members)
         kept_count = len(members) - len(added)

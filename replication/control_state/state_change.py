@@ -1,6 +1,6 @@
 """From one control state to the next in a message that is as long as what has changed. Pure.
 
-A state with thousands of topics is megabytes, and a broker is told of each change: whole states
+A state with thousands of topics is megabytes, and a broker gets each change: whole states
 would make each command dearer by what is there already.
 """
 

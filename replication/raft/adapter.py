@@ -144,7 +144,7 @@ class RaftAdapter:
         self._thread.start()
 
     def end(self) -> None:
-        """Answer nobody any more: those who wait, and come, get `GenerationEnded`."""
+        """Answer no caller any more: those who wait, and come, get `GenerationEnded`."""
         self._is_over = True
         for answered in self._answers:
             if not answered.done():
@@ -221,7 +221,7 @@ class RaftAdapter:
         Raises:
             GenerationEnded: see there.
             Unavailable: it was not applied and never will be.
-            Timeout: nobody knows; the same command (with its request id) may be proposed again.
+            Timeout: it is unknown; the same command (with its request id) may be proposed again.
         """
         try:
             async with asyncio.timeout(timeout_s):

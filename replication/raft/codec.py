@@ -5,7 +5,7 @@ pickles, which run code. Here a message of a peer can only become one of the sev
 below, with every field checked; commands stay opaque bytes.
 
 An append_entries with a snapshot gets commit_index 0: the follower would else commit entries of its
-own log that nobody has compared with the leader's (B3).
+own log that was not compared with the leader's (B3).
 """
 
 from collections.abc import Callable

@@ -23,9 +23,9 @@ class FirstState:
 
     Attributes:
         state: encoded ControlState, the same on all nodes of the generation.
-        member_ids: who is told it.
+        member_ids: who gets it.
         farewell: encoded ControlState in which nothing stands but who has left.
-        former_ids: who is told that: who was a member.
+        former_ids: who gets that: former members.
     """
 
     state: bytes
@@ -35,11 +35,11 @@ class FirstState:
 
     @property
     def known_ids(self) -> frozenset[NodeId]:
-        """Who may be told anything."""
+        """Who may get anything."""
         return self.member_ids | self.former_ids
 
     def parts(self, generation: int, peer_id: NodeId) -> Iterator[pb.GenerationPart]:
-        """All that a peer is told, in order."""
+        """All that a peer gets, in order."""
         shown = self.state if peer_id in self.member_ids else self.farewell
         digest = hashlib.sha256(shown).digest()
         for at in range(0, len(shown), PART_BYTES):

@@ -1,9 +1,9 @@
-"""How two control processes find out that they talk to each other, and to nobody else.
+"""How two control processes find out that they talk to each other, and to no other.
 
 Pure: bytes in, bytes out. Both sides send a PeerHello; the accepting side answers the dialling
 one's, then the dialling one proves itself:
 
-    dialler   -> acceptor   hello: version, cluster, who, to whom, nonce
+    dialler   -> acceptor   hello: version, cluster, from, to, nonce
     acceptor  -> dialler    the same, and its proof
     dialler   -> acceptor   the same as before, and its proof
 
@@ -110,7 +110,7 @@ class Handshake:
     ) -> None:
         """Exactly one of `secret` and `certified` is None.
 
-        `known_ids`: who is or was a member: told of this generation, where theirs is earlier.
+        `known_ids`: who is or was a member: hears of this generation, where theirs is earlier.
         `named_ids`: by the configuration; they are believed to be of a later generation.
         """
         errors.invariant((secret is None) != (certified is None), "a secret or a certificate")
@@ -165,7 +165,7 @@ class Handshake:
         """Judge the dialler's first hello; ours.
 
         Raises:
-            PeerRefused: nobody whom we know, or not for us.
+            PeerRefused: not a known node, or not for us.
         """
         self._dialler = _unproved(self._parse_hello(first))
         self._acceptor = self._hello(NodeId(self._dialler.node_id))

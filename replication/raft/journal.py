@@ -7,7 +7,7 @@ acknowledged. What it heals, by the numbers of docs/decisions/0011-control-plane
              snapshot and the journal
     B4       a commit index is never beyond the journal; a journal that ends below what was
              committed has lost entries: the process does not start
-    B8       a follower is told by PySyncObj to drop everything behind the place that the leader
+    B8       PySyncObj tells a follower to drop everything behind the place that the leader
              names, and to add again what the leader sends. Inside `message` the entries are only
              hidden; adding the same one again shows it again, and only another one cuts the file.
              Nothing that was committed is ever cut.
@@ -200,7 +200,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
         """Note durably which journal a peer has. False: it had another one before.
 
         Raises:
-            DiskFull: it is not noted, and the peer must not hear that nobody knows it.
+            DiskFull: it is not noted, and the peer must not hear that it is unknown.
             FsyncFailed, DiskFailed: stop the process.
         """
         with self._vote_lock:
@@ -335,7 +335,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
         return NodeId(self._meta.voted_for) if self._meta.voted_for else None
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
-        """What was committed is durable here before anybody is told (also without any peer)."""
+        """What was committed is durable here before any caller hears (also without peers)."""
         if raftCommitIndex > self._commit_index:
             self.sync()
             self._commit_index = raftCommitIndex

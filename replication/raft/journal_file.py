@@ -65,7 +65,7 @@ class Entry(NamedTuple):
     """An entry of the log, in the order that PySyncObj has its fields in."""
 
     command: bytes
-    index: int  # type: ignore[assignment]  # nobody looks for a value in an entry
+    index: int  # type: ignore[assignment]  # values of entries are not searched for
     term: int
 
 

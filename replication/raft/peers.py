@@ -1,13 +1,13 @@
 """Connections to the other control processes: one for each pair, always tried again.
 
 On the event loop. The node with the larger id dials; a new connection of a peer replaces the old
-one. Whoever is not a peer, cannot prove it, announces a frame beyond the cap, or sends anything
+one. Who is not a peer, cannot prove it, announces a frame beyond the cap, or sends anything
 that the codec does not know, is cut off and counted, and the log says so now and then. A peer that
 is silent for `silence_s` is cut off too; reports, ten a second, keep every sound connection busy.
 
 Both sides say of which generation of voters they are. Where these differ, the one that is behind is
-told how the later one begins, and nothing else. One that is behind may have left: nobody dials it
-any more. So whoever has had no connection for `silence_s` dials, too, only to ask. One that began
+told how the later one begins, and nothing else. One that is behind may have left: none dials it
+any more. So one that has had no connection for `silence_s` dials, too, only to ask. One that began
 with nothing is told, first of all, whether it is known: `replication.raft.admission`.
 """
 
@@ -127,7 +127,7 @@ class PeerNetwork:
             peers: node id -> host:port of the others.
             security: how they are trusted.
             handler: takes what they say.
-            first: what nodes of earlier generations are told; None: there is none.
+            first: what nodes of earlier generations get; None: there is none.
             journal: the id of this node's, and whether it began with nothing and took no part.
             retry_s: between attempts to connect; less after a connection that has stood as long.
             silence_s: after that a connection is given up; also for connecting.

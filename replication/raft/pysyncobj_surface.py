@@ -93,7 +93,7 @@ class PrivateSyncObj(SyncObj):  # type: ignore[misc]
         Args:
             journal: PySyncObj's Journal.
             serializer: what it sends and takes snapshots with.
-            voted_for: whom this node voted for in the journal's term.
+            voted_for: the node that this one voted for in the journal's term.
         """
         self._SyncObj__raftLog = journal
         self._SyncObj__serializer = serializer

@@ -273,7 +273,7 @@ class RaftNode(PrivateSyncObj):
         """Where the way to the leader has ended, its process has, most likely: stand soon.
 
         One after the other, so that two do not split the votes. A hiccup of the network is over
-        before that: connections are made anew at once. Whoever stands for nothing costs one
+        before that: connections are made anew at once. A node that does not stand costs one
         election, and never a promise: those are of terms and majorities.
         """
         super().on_disconnected(node)

@@ -35,7 +35,7 @@ class Security:
 
     secret: bytes | None = None
     files: NodeFiles[Contexts] | None = None
-    """Of certificates. Whoever uses them has them watched."""
+    """Of certificates. Their user has them watched."""
 
     @property
     def server_tls(self) -> ssl.SSLContext | None:
@@ -48,12 +48,12 @@ class Security:
         return None if self.files is None else self.files.value.client
 
     def certified(self, peer_certificate: Any) -> frozenset[str] | None:
-        """Whom a peer's certificate names; None where there are no certificates."""
+        """The node that a peer's certificate names; None where there are no certificates."""
         return None if self.files is None else names_of(peer_certificate or {})
 
 
 def names_of(certificate: dict[str, Any]) -> frozenset[str]:
-    """Whom a certificate (as `SSLSocket.getpeercert` has it) was given to.
+    """The holder of a certificate (as `SSLSocket.getpeercert` has it).
 
     Its DNS names; the common name only where there are none, as in host names.
     """
@@ -114,7 +114,7 @@ def with_certificates(
         certificate: file of the certificate and what leads to its authority, PEM.
         key: file of its private key.
         authority: file of the certificates of those who may sign.
-        node_id: whom the certificate has to name; empty: nobody in particular.
+        node_id: that the certificate has to name; empty: any.
 
     Raises:
         ConfigError: a file is missing or is not what it should be.

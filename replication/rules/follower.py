@@ -27,7 +27,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import Epoch, NodeId, ShardId
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
 from storage.log.epochs import EpochFile, EpochStore
@@ -65,7 +65,7 @@ class Follower:
         me: NodeId,
         boot_id: str,
         cluster_id: bytes,
-        shard: int,
+        shard: ShardId,
         seen: EpochStore,
         grant: LeaseGrant,
     ) -> None:

@@ -21,7 +21,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FollowerHello,
     MasterHello,
 )
-from hourwheel.types import Epoch, NodeId, Offset
+from hourwheel.types import Epoch, NodeId, Offset, ShardId
 from replication.rules.cluster_clock import ClockConfig, ClusterClock
 from replication.rules.isr import InSyncReplicas, IsrChange, ReplicaList, ReplicasChange
 from replication.rules.master_lease import LeaseConfig, MastershipLease
@@ -59,7 +59,7 @@ class EpochStart:
     me: NodeId
     boot_id: str
     cluster_id: bytes
-    shard: int
+    shard: ShardId
     members: tuple[NodeId, ...]
     """The replica list: in sync or not."""
     start_offset: Offset

@@ -33,7 +33,7 @@ from storage.files.file_header import Identity
 JOURNAL: Final = "journal"
 _UNFINISHED: Final = ".new"
 TERM: Final = 1
-"""Of each entry: nobody else is ever leader."""
+"""Of each entry: no other is ever leader."""
 _REQUEST_ID_BYTES: Final = 16
 _RECORD_BYTES_MAX: Final = 64
 """More than an entry takes beside its command."""
@@ -166,7 +166,7 @@ class ControlJournal:
         Raises:
             InvalidArgument: one is too long; none was applied.
             DiskFull: there is no room for them; none was applied.
-            Timeout: they are written and not durable, for want of room: nobody knows yet.
+            Timeout: they are written and not durable, for want of room: the outcome is unknown yet.
             FsyncFailed, DiskFailed: end the process.
         """
         if any(len(command) > COMMAND_BYTES_MAX for command in commands):

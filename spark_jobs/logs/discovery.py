@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import ShardId
 from spark_jobs.logs.replica import (
     ERROR,
     INFO,
@@ -198,7 +199,7 @@ def _read_shard(look: _Look, number: int, folder: str) -> ShardCopy:
     log = list_or_none(look.disk, copy.path("log")) or []
     if not look.cluster_id:
         look.cluster_id = _cluster_of_segments(look.disk, copy, log)
-    identity = Identity(look.cluster_id, number)
+    identity = Identity(look.cluster_id, ShardId(number))
     # Marks first: the node may go on, and what lies below them now is in the sizes read later. The
     # epochs last: each is noted there before anything of it is in the log.
     watermark = _read_mark(look, copy, "high_watermark", identity, FileType.HIGH_WATERMARK)

@@ -23,7 +23,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.types import TopicQueue
+from hourwheel.types import ShardId, TopicQueue
 from spark_jobs.logs.block_table import CORRUPT_FILE, TORN_TAIL, Damage
 from spark_jobs.logs.replica import Replica, ShardCopy
 from spark_jobs.runtime.paths import list_or_none, open_disk
@@ -186,7 +186,7 @@ def _read_chunk(disk: Disk, where: QueueRange, number: int) -> Units:
     """All sealed entries of a chunk, verified."""
     path, first = where.chunk_path(number), number * where.chunk_entries
     count = min(where.sealed_end - first, where.chunk_entries)
-    identity = Identity(bytes.fromhex(where.cluster), where.shard)
+    identity = Identity(bytes.fromhex(where.cluster), ShardId(where.shard))
     seal, _ = find_seal(disk, path, identity, number, where.topic_queue, count, or_more=True)
     with closing(disk.open(path)) as file:
         raw = file.pread(seal.entry_count * UNIT_BYTES, ENTRIES_AT)
@@ -207,7 +207,7 @@ def _read_sealed(disk: Disk, where: QueueRange, number: int) -> tuple[Units, str
         head = file.pread(ENTRIES_AT, 0)
         if not any(head):
             return NO_UNITS, ""  # being made
-        identity = Identity(bytes.fromhex(where.cluster), where.shard)
+        identity = Identity(bytes.fromhex(where.cluster), ShardId(where.shard))
         check_file_header(head, path, FileType.CONSUME_QUEUE, identity, number)
         found = intact_seals(head, where.topic_queue).values()
         seals = [one for one in found if one.entry_count <= where.chunk_entries]

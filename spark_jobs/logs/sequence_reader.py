@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import ShardId
 from spark_jobs.logs.replica import Replica, ShardCopy
 from spark_jobs.runtime.paths import open_disk
 from storage.files import atomic_file
@@ -100,7 +101,7 @@ class SequenceReader:
         """Open nothing yet."""
         self.copy = copy
         self._disk = open_disk(copy.uri)
-        self._identity = Identity(bytes.fromhex(copy.cluster), copy.shard)
+        self._identity = Identity(bytes.fromhex(copy.cluster), ShardId(copy.shard))
         self._files: dict[int, File] = {}
         self._last: U64 | None = None
         self._open = ExitStack()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import ShardId
 from spark_jobs.logs.replica import Replica, ShardCopy
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
@@ -70,7 +71,7 @@ def read_marks(disk: Disk, marks: Marks) -> BitPages:
             head, raw = file.pread(FILE_HEADER_BYTES, 0), file.pread(size, FILE_HEADER_BYTES)
     except FileNotFoundError:
         raise errors.CorruptFile(f"{path} is missing", file=path) from None
-    identity = Identity(bytes.fromhex(marks.cluster), marks.shard)
+    identity = Identity(bytes.fromhex(marks.cluster), ShardId(marks.shard))
     check_file_header(head, path, FileType.TOMBSTONES, identity, marks.number)
     if len(raw) != size or size % RECORD_BYTES:
         raise errors.CorruptFile(f"{path} does not end as the checkpoint says", file=path)

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Buffer
+from hourwheel.types import ShardId
 
 FILE_HEADER_BYTES: Final = 64
 _MAGIC: Final = b"HWHEEL"
@@ -68,7 +69,7 @@ class Identity(NamedTuple):
 
     cluster_id: bytes
     """16 bytes of a UUID."""
-    shard: int
+    shard: ShardId
 
 
 class FileHeader(NamedTuple):
@@ -139,7 +140,7 @@ def unpack_file_header(raw: Buffer, path: str) -> FileHeader:
             file=path,
             version=version,
         )
-    return FileHeader(known, version, Identity(cluster_id, shard), base)
+    return FileHeader(known, version, Identity(cluster_id, ShardId(shard)), base)
 
 
 def check_file_header(

@@ -75,7 +75,7 @@ def _skip(pieces: Sequence[Buffer], skipped: int) -> list[Buffer]:
 
 
 class RealFile:
-    """See `storage.files.disk.File`. Closed at the latest when nobody refers to it any more."""
+    """See `storage.files.disk.File`. Closed at the latest when nothing refers to it any more."""
 
     __slots__ = ("_fd", "path")
 

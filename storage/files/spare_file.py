@@ -6,7 +6,7 @@
 
 A new version is written over the spare, which has its blocks already, and made durable. Then the
 two change places, so what was the file is the next spare: nothing is ever given back to the file
-system, where somebody else would take it. Nobody reads a spare; after a crash it holds anything.
+system, where others would take it. A spare is never read; after a crash it holds anything.
 
     link    epochs       -> epochs.old
     rename  epochs.spare -> epochs         and sync the folder: from here on this is the version
@@ -15,8 +15,8 @@ system, where somebody else would take it. Nobody reads a spare; after a crash i
 File and spare are never the same file, whatever a power cut leaves of these steps: the spare's own
 name is durable before, and the third begins when the second is. Where there is an old one and no
 spare, the second was done and the third not, and the old one is the spare. The third is not needed
-for the version to be durable: it is left to whoever uses the spare next, which may be later, when
-nobody waits. The room is not left for later: the new version is cut to its length, which may free
+for the version to be durable: it is left to the next user of the spare, which may be later, when
+none waits. The room is not left for later: the new version is cut to its length, which may free
 blocks, and what was the file gets as many at once (`take_room`). That needs no sync.
 
 This holds where a file that is written over keeps its blocks: ext4, XFS, tmpfs. Btrfs and ZFS write

@@ -156,7 +156,7 @@ class CommitLog:
     def append(self, pieces: Sequence[Buffer]) -> Offset:
         """Reserve the place of one batch, stamped with `end_offset`; no I/O.
 
-        `pieces` are flat views of bytes that nobody changes until the write is finished; the first
+        `pieces` are flat views of bytes that are not changed until the write is finished; the first
         has the header.
         """
         return self._tail.append(pieces)
@@ -322,7 +322,7 @@ class CommitLog:
         return self._flushed_end
 
     def find_sequence_before(self, store_ms: int) -> int:
-        """All messages below this sequence were stored before an instant; 0: nobody knows.
+        """All messages below this sequence were stored before an instant; 0: unknown.
 
         It may be lower than it could be by what lies between two entries of a sparse index. The
         clock of a new master may be a little behind that of the last; so much it may be too high.

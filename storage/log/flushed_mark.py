@@ -18,7 +18,7 @@ itself was synced. Why that is enough:
 The larger slot that is intact is the mark. Bytes that are bad below it were durable once: that is
 corruption, never a torn tail.
 
-A replica keeps a second file of this form: the highest high watermark that it was told. That, too,
+A replica keeps a second file of this form: the highest high watermark that it has heard. That, too,
 is a lower bound: a log that ends below it has lost what was committed, and must not lead.
 """
 
@@ -80,7 +80,7 @@ class FlushedMark:
             check_file_header(raw, path, file_type, identity)
             offset = _intact_max(raw)
         except errors.CorruptFile:
-            offset = None  # told by `was_lost`; a power cut during the very first start does it too
+            offset = None  # `was_lost` says so; a power cut during the very first start does it too
         if offset is None:
             _create(disk, path, identity, file_type)
         mapping = disk.map(path, _FILE_BYTES)

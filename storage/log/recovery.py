@@ -1,7 +1,7 @@
 """Starting up: which bytes of the log are good, and what the bad ones are.
 
 A batch that fails its checksum is one of two things. A **torn tail** is what a power cut left of a
-write that nobody was told of: it is cut off, durably, and reported. **Corruption** is damage to
+write that was never acknowledged: it is cut off, durably, and reported. **Corruption** is damage to
 what was durable, and perhaps acknowledged: nothing is cut, `CorruptLog` names the place, and a
 person (or a peer's copy) has to decide. It is corruption if any of these shows that the bad bytes
 were durable once:

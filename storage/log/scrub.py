@@ -1,4 +1,4 @@
-"""Verifies old log that nobody reads: which segment is next, and one segment in small pieces. Pure.
+"""Verifies old log that is not read: which segment is next, and one segment in small pieces. Pure.
 
 A message is verified when it is read, and the end of the log at each start. What lies between may
 rot for years: it is found when a follower needs it, or the message is due, and then the other

@@ -4,7 +4,7 @@
     at the end --> rewrite
 
 Logs of replicas are the same, byte for byte, below what is committed. So the batches that belong
-behind the last good one are told by their offset alone, and by their own checksums.
+behind the last good one are known by their offset alone, and by their own checksums.
 """
 
 from collections.abc import Callable, Iterator

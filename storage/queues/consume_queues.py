@@ -85,7 +85,7 @@ class ConsumeQueues:
         self._chunk_entries = chunk_entries
         self._budget = MappingBudget(mapped_chunks_max)
         self._unopened = {TopicQueue(each.topic_queue): each for each in state}
-        """State of the queues that nobody asked for yet."""
+        """State of the queues that were not opened yet."""
         self._queues: dict[TopicQueue, ConsumeQueue] = {}
         self._of_priorities: dict[TopicId, list[TopicQueue]] = {}
         """Topic -> its queues that may be of priorities, descending: those that had an entry once,

@@ -413,7 +413,7 @@ class Catalog:
                 self._retentions_ms.pop(topic_id, None)
 
     def _take_number(self, topic: Topic) -> bool:
-        """Whether a new topic may have its number, which nobody else gets then."""
+        """Whether a new topic may have its number, which no other gets then."""
         if not self._may_take(topic.topic_id):
             return False
         if self.is_controlled and topic.internal:

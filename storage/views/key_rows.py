@@ -8,7 +8,7 @@
 
 The hash is XXH3 (128 bits) of the key's UTF-8 bytes, seeded with the topic's number. Rows are in
 the order of `high`, and of `sequence` where that is the same: two keys with one `high` (of 10
-million it happens once in 400,000 times) are told apart by `low` when they are read.
+million it happens once in 400,000 times) differ in `low` when they are read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -124,7 +124,7 @@ def spread(low: I64, high: I64) -> tuple[I64, I64]:
 def keys_in(meta: bytes) -> list[bytes]:
     """The keys in an encoded `MessageMeta`, each once, in their order.
 
-    What protobuf cannot read has none, and keys that nobody can ask for are left out. Nothing is
+    What protobuf cannot read has none, and keys that cannot be asked for are left out. Nothing is
     decided by the index, so that two versions of the library may differ here.
     """
     size = len(meta) - _SHORT_HEAD_BYTES

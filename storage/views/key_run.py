@@ -410,7 +410,7 @@ class KeyRun:
             yield self.read(at, min(at + _PIECE_BLOCKS, blocks)).size * ROW_BYTES
 
     def close(self) -> None:
-        """Close the file, as soon as nobody reads it any more."""
+        """Close the file, as soon as it is not read any more."""
         self._is_garbage = True
         if not self._readers:
             self._file.close()

@@ -100,7 +100,7 @@ class Moved:
         """Recent rows move into pages by page number, round and round: the next page is this one or
         above."""
         self.count = 0
-        """Rows, those included that nobody asks about any more."""
+        """Rows, those included that are not asked for any more."""
         rows = unpack_rows(raw)
         columns = [np.ascontiguousarray(rows[name]) for name in ROW.names or ()]
         self.put(*columns)

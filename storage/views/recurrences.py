@@ -3,8 +3,7 @@
 An occurrence is a message of a PUBLISH batch with the flag OCCURRENCES, which says of which version
 of a recurrence it is, and which one of it (its *index*, from 0). It counts when it is the next one
 of the current version and due later than the one of that version before; any other is no message,
-as a refused publish is none. So each occurrence is in the log once, whoever was master when it was
-planned.
+as a refused publish is none. So each occurrence is in the log once, whichever master planned it.
 
 Each change makes another version: the offset of its record. What was on its way for the version
 before comes to nothing. The record also cancels the occurrence that waits in the wheel, if there is
@@ -52,7 +51,7 @@ class State(NamedTuple):
 
     version: int
     next_index: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
     count_max: int
     after_ms: int
     last_due_ms: int

@@ -155,7 +155,7 @@ class Tombstones:
         return self._set.members_of(page)
 
     def forget(self, page: int, sequences: U64) -> None:
-        """Let go of cancelled sequences of one page, whose messages nobody asks about any more."""
+        """Let go of cancelled sequences of one page, whose messages are not asked for any more."""
         self._set.remove(page, sequences)
         self._dirty.add(page)
         self._count -= len(sequences)

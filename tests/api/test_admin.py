@@ -10,12 +10,12 @@ from hourwheel.delay_levels import RetryPreset
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import parse
 from hourwheel.v1 import admin_pb2 as wire
-from hourwheel.v1 import filter_pb2, groups_pb2
+from hourwheel.v1 import filter_pb2, groups_pb2, status_pb2
 from node.contracts.broker import (
     CatalogUpdate,
     GroupInfo,
     GroupSettings,
-    ShardStatusData,
+    ShardGauges,
     SubscriptionInfo,
     TopicInfo,
 )
@@ -263,9 +263,10 @@ async def test_reset_when_answered_and_when_refused() -> None:
 
 async def test_status_tells_node_and_shard() -> None:
     async with ApiWorld() as world:
-        world.engine.shard_status = ShardStatusData(
-            epoch=3, log_end_offset=10, pending_count=7, run_count=2, read_only_reason="DISK_FULL"
+        world.engine.shard_status = status_pb2.ShardStatus(
+            epoch=3, log_end_offset=10, pending_count=7, run_count=2
         )
+        world.engine.shard_gauges = ShardGauges(read_only_reason="DISK_FULL")
         status = await world.admin.GetStatus(wire.GetStatusRequest())
     (node,), (shard,) = status.nodes, status.shards
     assert status.cluster_id == str(uuid.UUID(bytes=CLUSTER_ID))

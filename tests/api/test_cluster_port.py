@@ -9,12 +9,12 @@ from node.contracts.cluster import StandaloneCluster, check_shard
 
 def test_lone_node_is_the_master_of_itself() -> None:
     status = StandaloneCluster("n1", "127.0.0.1:7400", "1.2").status()
-    (node,) = status.nodes
+    (node,), (shard,) = status.nodes, status.shards
     assert (node.node_id, node.address, node.version) == ("n1", "127.0.0.1:7400", "1.2")
     assert (node.is_alive, node.is_ready, node.is_heard) == (True, True, True)
-    assert (status.shard.master, status.shard.in_sync) == ("n1", ("n1",))
-    assert (status.shard.role, status.shard.may_act) == (SHARD_ROLE_MASTER, True)
-    assert status.control is None
+    assert (shard.master, shard.in_sync) == ("n1", ["n1"])
+    assert (shard.role, shard.may_act) == (SHARD_ROLE_MASTER, True)
+    assert not status.HasField("control")
 
 
 async def test_transfer_is_refused_when_there_is_nobody_else() -> None:

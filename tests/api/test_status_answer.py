@@ -4,23 +4,20 @@ from hourwheel.client.cluster_status import Phase, Role, cluster_status
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import status_pb2
 from node.api.status_answer import NodeIdentity, status_answer
-from node.contracts.broker import ShardStatusData
-from node.contracts.cluster import (
-    ClusterStatusData,
-    ControlStatusData,
-    FollowerStatusData,
-    MastershipData,
-    NodeStatusData,
-)
-from node.telemetry.stats import EngineStats
+from node.contracts.broker import ShardGauges
+from tests.support.fake_engine import FakeEngine
 
 ME = NodeIdentity("n1", "h:1", 500)
-ENGINE = ShardStatusData(epoch=3, log_end_offset=90, tick=7, local_index=2, run_count=1)
+ENGINE = status_pb2.ShardStatus(epoch=3, log_end_offset=90, tick=7, local_index=2, run_count=1)
 NODES = (
-    NodeStatusData("n1", "h:1", boot_id="aa", is_alive=True, is_ready=True, is_heard=True),
-    NodeStatusData("n2", "h:2", version="0.1", epoch=4, log_end_offset=80, heard_ms_ago=9),
+    status_pb2.NodeStatus(
+        node_id="n1", address="h:1", boot_id="aa", is_alive=True, is_ready=True, is_heard=True
+    ),
+    status_pb2.NodeStatus(
+        node_id="n2", address="h:2", version="0.1", epoch=4, log_end_offset=80, heard_ms_ago=9
+    ),
 )
-MASTERSHIP = MastershipData(
+MASTERSHIP = status_pb2.ShardStatus(
     epoch=4,
     master="n1",
     in_sync=("n1", "n2"),
@@ -29,8 +26,16 @@ MASTERSHIP = MastershipData(
     may_act=True,
     lease_left_ms=0,
     followers=(
-        FollowerStatusData("n2", status_pb2.FOLLOWER_PHASE_REPLICATING, 80, 10, 70, 0, -1.5),
-        FollowerStatusData("n3", status_pb2.FOLLOWER_PHASE_ABSENT),
+        status_pb2.FollowerStatus(
+            node_id="n2",
+            phase=status_pb2.FOLLOWER_PHASE_REPLICATING,
+            acked_end_offset=80,
+            lag_bytes=10,
+            applied_offset=70,
+            heard_ms_ago=0,
+            clock_offset_ms=-1.5,
+        ),
+        status_pb2.FollowerStatus(node_id="n3", phase=status_pb2.FOLLOWER_PHASE_ABSENT),
     ),
     append_cursor_ms=8_000,
     append_cursor_sequence=5,
@@ -38,12 +43,22 @@ MASTERSHIP = MastershipData(
 )
 
 
+def engine() -> FakeEngine:
+    return FakeEngine(
+        clock_ms=1_000,
+        shard_status=ENGINE,
+        shard_gauges=ShardGauges(read_only_reason="DISK_FULL"),
+    )
+
+
 def test_answer_has_everything_that_engine_and_cluster_say() -> None:
-    data = ClusterStatusData(NODES, MASTERSHIP, ControlStatusData("n2", 6, True, 40))
-    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data, EngineStats())
+    control = status_pb2.ControlStatus(leader_node_id="n2", term=6, has_majority=True, revision=40)
+    cluster = wire.GetStatusResponse(nodes=NODES, shards=[MASTERSHIP], control=control)
+    answer = status_answer(ME, engine(), cluster)
     found = cluster_status(wire.GetStatusResponse.FromString(answer.SerializeToString()))
     me, other = found.nodes
     assert (me.started_ms, me.clock_ms, me.boot_id) == (500, 1_000, "aa")
+    assert (me.read_only_reason, other.read_only_reason) == ("DISK_FULL", "")
     assert (other.started_ms, other.clock_ms, other.is_heard) == (0, 0, False)
     assert (other.version, other.epoch, other.log_end_offset, other.heard_ms_ago) == (
         *("0.1", 4, 80),
@@ -68,19 +83,20 @@ def test_answer_has_everything_that_engine_and_cluster_say() -> None:
 
 
 def test_answer_of_a_node_alone_has_the_epoch_of_its_shard_and_no_control_plane() -> None:
-    data = ClusterStatusData(NODES[:1], MastershipData(master="n1"))
-    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data, EngineStats())
+    alone = wire.GetStatusResponse(nodes=NODES[:1], shards=[status_pb2.ShardStatus(master="n1")])
+    answer = status_answer(ME, engine(), alone)
     assert not answer.HasField("control")
     assert answer.shards[0].epoch == 3
     assert not answer.shards[0].HasField("lease_left_ms")
 
 
 def test_answer_tells_what_was_delivered_and_how_late() -> None:
-    stats = EngineStats(delivered=5, acknowledged=3, redelivered=2, dead_lettered=1)
-    stats.lateness.observe(0.002)
-    stats.lateness.observe(7_200.0)
-    data = ClusterStatusData(NODES, MASTERSHIP)
-    answer = status_answer(ME, bytes(16), 1_000, ENGINE, data, stats)
+    busy = engine()
+    busy.stats.delivered, busy.stats.acknowledged = 5, 3
+    busy.stats.redelivered, busy.stats.dead_lettered = 2, 1
+    busy.stats.lateness.observe(0.002)
+    busy.stats.lateness.observe(7_200.0)
+    answer = status_answer(ME, busy, wire.GetStatusResponse(nodes=NODES, shards=[MASTERSHIP]))
     told = cluster_status(answer).shards[0].delivery
     assert told is not None
     assert (told.delivered_count, told.acknowledged_count, told.redelivered_count) == (5, 3, 2)

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from chaos.actors import grocer, newsroom, postponer, pupils, ranker, rereader
+from chaos.actors import broadcasts, expiry, ordered_keys, priorities, reschedules, resets
 from chaos.faults import frozen
 from chaos.history import History
 from chaos.message_mix import QUICK_MIX
@@ -89,12 +89,12 @@ async def test_promises_hold_whatever_is_done_to_nodes(tmp_path: Path, scenario:
 
 def _unseen(history: History) -> Iterator[str]:
     """What of all that the load is made of has not been under the faults yet."""
-    for group in (*pupils.GROUPS, *ranker.GROUPS, postponer.GROUP, *rereader.GROUPS):
+    for group in (*ordered_keys.GROUPS, *priorities.GROUPS, reschedules.GROUP, *resets.GROUPS):
         if len({one.epoch for one in history.deliveries if one.group == group}) < 2:
             yield f"{group} in two masterships"
-    came = Counter(one.serial for one in history.deliveries if one.group == rereader.AGAIN)
+    came = Counter(one.serial for one in history.deliveries if one.group == resets.AGAIN)
     ranked = {history.ranks.get(one.serial or 0) for one in history.deliveries}
-    kept = {one.serial for one in history.deliveries if one.group == grocer.KEEPER}
+    kept = {one.serial for one in history.deliveries if one.group == expiry.KEEPER}
     living = {serial for serial, life_ms in history.lives.items() if life_ms}
     # Committed, rolled back, and of both some by the check-back.
     fates = {
@@ -108,7 +108,7 @@ def _unseen(history: History) -> Iterator[str]:
         "messages that come again and again": max(came.values(), default=0) > 2,
         "dead letters in two masterships": len({one.epoch for one in history.chances}) > 1,
         "re-drives": sum(one.redriven_count for one in history.redrives) > 10,
-        "broadcasts": {one.member for one in history.heard} == set(newsroom.MEMBERS),
+        "broadcasts": {one.member for one in history.heard} == set(broadcasts.MEMBERS),
         "pauses": {one.is_paused for one in history.pauses} == {True, False},
         "priorities": len(ranked - {None}) > 3,
         "messages that did not expire": kept & living,

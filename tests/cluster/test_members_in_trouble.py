@@ -101,7 +101,7 @@ async def test_messages_are_refused_where_the_only_other_copy_would_be_on_a_low_
         await until(lambda: n1.guard.refusal)
         with pytest.raises(errors.DiskFull, match="n2"):
             await n1.publish(100_000)
-        assert n1.engine.status().read_only_reason
+        assert n1.engine.gauges().read_only_reason
         world.control.dead.clear()
         await world["n3"].listen()
         await until(lambda: world.control.in_sync == {"n1", "n3"})
@@ -200,7 +200,7 @@ async def test_process_ends_when_the_step_has_a_bug(
 async def test_I1_lease_that_ends_while_its_master_hands_over_is_not_forgotten(  # noqa: N802
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it ended is in the log of a master whose reign is over, and nowhere else."""
+    """That it ended is in the log of a master whose mastership is over, and nowhere else."""
     async with MemberWorld(tmp_path) as world:
         n1 = await world.elect("n1")
         await n1.publish(0)

@@ -49,7 +49,7 @@ class Seen:
     """What one round has found out."""
 
     epoch: int = 0
-    """Of the reign that was stopped."""
+    """Of the mastership that was stopped."""
     stopped_ms: float = 0.0
     refusals: list[BaseException | object] = field(default_factory=list)
     may_act: list[bool] = field(default_factory=list)

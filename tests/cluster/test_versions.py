@@ -96,7 +96,7 @@ async def test_cluster_is_upgraded_node_by_node_to_the_next_feature_level(tmp_pa
         await restart(cluster, "n1", "level")
         await cluster.knowing(LEVEL)
         assert (await cluster.master()).node_id == "n3"
-        await lead(cluster, "n2")  # from its reign on
+        await lead(cluster, "n2")  # from its epoch on
         await publish(cluster)
         await cluster.whole()
         assert cluster.deaths == []
@@ -144,7 +144,7 @@ async def test_topics_and_groups_of_an_upgraded_cluster_come_from_its_control_st
             await cluster.whole()
             await cluster.knowing(FEATURE_LEVEL)
             master = (await cluster.master()).node_id
-            await lead(cluster, "n1" if master != "n1" else "n2")  # from this reign on
+            await lead(cluster, "n1" if master != "n1" else "n2")  # from this epoch on
             await publish(cluster)
             await admin.create_topic("bills")
             await admin.update_topic("orders", description="kept")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hourwheel import errors
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import FIRST_SHARD, Epoch, NodeId
 from node.broker.slewed_clock import SlewedClock
 from node.delivery.expiry_sweep import ExpirySweep
 from node.replica.effects import (
@@ -184,7 +184,7 @@ class SimNode:
             me=self.name,
             boot_id=self.boot_id,
             cluster_id=IDENTITY.cluster_id,
-            shard=0,
+            shard=FIRST_SHARD,
             seen=self.seen,
             grant=LeaseGrant(self.monotonic_ms(), lease_ms),
         )

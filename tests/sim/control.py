@@ -65,7 +65,7 @@ class ControlPlane:
     is_electing: bool = True
     preferred: NodeId = NO_NODE
     """Elected where it can be: for directed tests."""
-    reigns: list[tuple[int, NodeId]] = field(default_factory=list)
+    masterships: list[tuple[int, NodeId]] = field(default_factory=list)
     owned: OwnedCatalog | None = None
     """Topics and groups; None: the log alone decides about them."""
     _heard_ms: dict[NodeId, float] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class ControlPlane:
     def ping(self, node: NodeId, boot_id: str, resigned_epoch: int = 0) -> Word | None:
         """A broker lives. None where it is not registered in this incarnation.
 
-        `resigned_epoch`: the reign that it wants to end.
+        `resigned_epoch`: the epoch that it wants to end.
         """
         if self.boots.get(node) != boot_id:
             return None
@@ -194,7 +194,7 @@ class ControlPlane:
         self.epoch = Epoch(max(self.epoch, self.epoch_seen) + 1)
         self.master = master
         self.version += 1
-        self.reigns.append((self.epoch, master))
+        self.masterships.append((self.epoch, master))
         if self.owned is not None:
             self.owned.begin_epoch(self.epoch)
         self.events.note(f"control: epoch {self.epoch} is of {master}, in sync {sorted(self.isr)}")

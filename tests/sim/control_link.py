@@ -22,7 +22,7 @@ class ControlLink:
 
     Attributes:
         is_registered: the control plane knows this life.
-        resigned_epoch: the reign that the node wants to end; 0 for none.
+        resigned_epoch: the epoch that the node wants to end; 0 for none.
     """
 
     def __init__(self, node: "SimNode", *, is_sound: bool) -> None:

@@ -48,7 +48,7 @@ def test_cluster_publishes_and_releases_when_nothing_fails(cluster: Cluster) -> 
     cluster.settle()
     assert cluster.acked_count > 30
     assert cluster.checkers.received > 30
-    assert len(cluster.control.reigns) == 1
+    assert len(cluster.control.masterships) == 1
 
 
 @pytest.mark.parametrize("end", [SimNode.kill, SimNode.power_cut])

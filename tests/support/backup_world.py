@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 
 from hourwheel.internal.v1 import control_pb2 as pb
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from node.cluster.restored_control import find_restored
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import CONTROL_ALONE
@@ -55,7 +55,9 @@ def restored(folder: Disk, backup_id: str, plan: RestorePlan) -> tuple[Restored,
 
 
 def opened_of(disk: Disk) -> Opened:
-    return open_shard(ShardPlace(disk, "shard-0", Identity(NEW_CLUSTER, 0)), ShardConfig())
+    return open_shard(
+        ShardPlace(disk, "shard-0", Identity(NEW_CLUSTER, FIRST_SHARD)), ShardConfig()
+    )
 
 
 def log_of(opened: Opened) -> bytes:
@@ -85,5 +87,5 @@ def give_users(world: ShardWorld, *numbers: int) -> ControlJournal:
 
 def users_of(disk: Disk) -> set[str]:
     """Of what was restored: the users with which a start begins; empty where there are none."""
-    state = find_restored(disk, Identity(NEW_CLUSTER, 0))
+    state = find_restored(disk, Identity(NEW_CLUSTER, FIRST_SHARD))
     return set() if state is None else set(state.access.users)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
-from hourwheel.types import Epoch, Offset, SequenceNumber, TopicQueue
+from hourwheel.types import FIRST_SHARD, Epoch, Offset, SequenceNumber, TopicQueue
 from node.shard.checkpoint import MANIFEST
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
@@ -25,7 +25,7 @@ from tests.support.log_maker import CLUSTER_ID, segments
 from timewheel.run_format import delay_log_path
 
 Edit = Callable[[list[RecordBatch]], list[RecordBatch]]
-IDENTITY = Identity(CLUSTER_ID, 0)
+IDENTITY = Identity(CLUSTER_ID, FIRST_SHARD)
 EPOCHS = "shard-0/epochs"
 
 

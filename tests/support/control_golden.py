@@ -7,7 +7,7 @@ add a builder with a name of its own, and keep the old one.
 from typing import Any, Final
 
 from hourwheel.internal.v1 import control_pb2 as pb
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from node.cluster.restored_control import write_restored
 from node.shard.node_meta import CONTROL_RESTORED
 from replication.control_state.catalog_commands import CATALOG_RULES
@@ -20,7 +20,7 @@ from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
 
 CLUSTER_ID: Final = bytes(range(16))
-IDENTITY: Final = Identity(CLUSTER_ID, 0)
+IDENTITY: Final = Identity(CLUSTER_ID, FIRST_SHARD)
 DIRECTORY: Final = "control-alone"
 NODE: Final = NodeId("node-1")
 _BOOT_ID: Final = bytes(range(16, 32))

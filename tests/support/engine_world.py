@@ -22,6 +22,7 @@ from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import FIRST_SHARD
 from hourwheel.v1 import meta_pb2
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
@@ -107,7 +108,7 @@ class EngineWorld:
         self._boots += 1
         self.failure = Failure()
         self.guard = DiskGuard(self.disk, free_bytes_min=0, reserve_bytes=0)
-        place = ShardPlace(self.disk, "shard-0", Identity(_CLUSTER_ID, 0))
+        place = ShardPlace(self.disk, "shard-0", Identity(_CLUSTER_ID, FIRST_SHARD))
         self.opened = open_shard(place, self._shard)
         self.monotonic_ms = 0.0
         time = GivenTime(lambda: self.now_ms, monotonic_ms=lambda: self.monotonic_ms)

@@ -12,12 +12,12 @@ from hourwheel.crc32c import crc32c
 from hourwheel.filter_language.wire import gene_from_wire
 from hourwheel.formats import message_id
 from hourwheel.formats.record_batch import Flag, RecordBatch
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import Epoch, SequenceNumber, ShardId
 from hourwheel.v1 import admin_pb2, broker_pb2, filter_pb2, groups_pb2
 
 STORE_MS = 1_700_000_000_000
 """The fake's clock: it stands still."""
-SHARD, EPOCH = 3, Epoch(7)
+SHARD, EPOCH = ShardId(3), Epoch(7)
 
 
 @dataclass

@@ -28,7 +28,8 @@ from hourwheel.outcomes import (
     ReceiptOutcome,
     RescheduleOutcome,
 )
-from hourwheel.types import Epoch, GroupId, SequenceNumber, TopicId, topic_queue
+from hourwheel.types import FIRST_SHARD, Epoch, GroupId, SequenceNumber, TopicId, topic_queue
+from hourwheel.v1.status_pb2 import ShardStatus
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broadcast import Joining
 from node.contracts.broker import (
@@ -41,7 +42,7 @@ from node.contracts.broker import (
     PublishedBatchResult,
     ReceiveParams,
     Selection,
-    ShardStatusData,
+    ShardGauges,
     SubscriptionInfo,
     TopicInfo,
 )
@@ -108,7 +109,8 @@ class FakeEngine:
     stale_leases: set[int] = field(default_factory=set)
     known_topics: dict[str, TopicInfo] = field(default_factory=dict)
     known_groups: dict[str, GroupInfo] = field(default_factory=dict)
-    shard_status: ShardStatusData = field(default_factory=ShardStatusData)
+    shard_status: ShardStatus = field(default_factory=ShardStatus)
+    shard_gauges: ShardGauges = field(default_factory=ShardGauges)
     pending_page: PendingPage = field(default_factory=PendingPage)
     key_page: KeyPage = field(default_factory=KeyPage)
     history_page: HistoryPage = field(default_factory=HistoryPage)
@@ -162,7 +164,7 @@ class FakeEngine:
         self.arrival.set()
         count, now_ms = batch.header.count, self.clock_ms
         return PublishedBatchResult(
-            0, EPOCH, SequenceNumber(base), count, now_ms, False, self.expected_gene
+            FIRST_SHARD, EPOCH, SequenceNumber(base), count, now_ms, False, self.expected_gene
         )
 
     async def publish_joined(
@@ -181,7 +183,9 @@ class FakeEngine:
             self.stored.append(Stored(incoming.topic, due, body, meta))
         self.arrival.set()
         return [
-            PublishedOne(str(MessageId(0, EPOCH, SequenceNumber(base + ordinal), due)), due)
+            PublishedOne(
+                str(MessageId(FIRST_SHARD, EPOCH, SequenceNumber(base + ordinal), due)), due
+            )
             for ordinal, due in enumerate(incoming.due_ms)
         ]
 
@@ -298,7 +302,7 @@ class FakeEngine:
         if params.held_answer is not None:
             params.held_answer.take(sum(len(each.meta + each.body) for each in taken))
         return Delivery(
-            shard=0,
+            shard=FIRST_SHARD,
             epoch=EPOCH,
             group_id=GroupId(1),
             topic_queue=topic_queue(TopicId(1), 0),
@@ -504,9 +508,13 @@ class FakeEngine:
         await self._begin("discard_damaged", (group, topic, ids, count_max))
         return self.damaged_page.messages[:count_max], 7
 
-    def status(self) -> ShardStatusData:
+    def status(self) -> ShardStatus:
         self._note("status", None)
         return self.shard_status
+
+    def gauges(self) -> ShardGauges:
+        self._note("gauges", None)
+        return self.shard_gauges
 
     async def describe_wheel(self, bounds_ms: Sequence[int]) -> WheelInfo:
         """One message in the first range, two in the second and so on; every second is exact."""

@@ -37,7 +37,7 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import Epoch, SequenceNumber, ShardId
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
@@ -293,7 +293,9 @@ def epoch_start() -> bytes:
 
 def message_id() -> bytes:
     """The text of one message id, in ASCII."""
-    return str(MessageId(1, Epoch(7), SequenceNumber(0x0123_4567_89AB_CDEF), DUE_MS)).encode()
+    return str(
+        MessageId(ShardId(1), Epoch(7), SequenceNumber(0x0123_4567_89AB_CDEF), DUE_MS)
+    ).encode()
 
 
 def units_of_run() -> Units:

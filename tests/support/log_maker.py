@@ -35,7 +35,7 @@ from hourwheel.formats.record_batch import TRANSACT_ROW, RecordBatch, build_publ
 from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
 from hourwheel.outcomes import DedupOutcome
-from hourwheel.types import NodeId, Offset
+from hourwheel.types import FIRST_SHARD, NodeId, Offset
 from node.contracts.broker import Delivery, GroupSettings, IncomingMessages, Selection
 from node.contracts.transactions import PreparedPart, PreparedTransaction, Preparing
 from node.shard.dispatcher import DispatchConfig
@@ -491,13 +491,13 @@ def replicate(directory: Path, count: int = 3, *, name: str = "node") -> list[Pa
 
 def set_node_id(directory: Path, node: str, cluster_id: bytes = CLUSTER_ID) -> None:
     """Write node.meta."""
-    header = pack_file_header(FileType.NODE, Identity(cluster_id, 0))
+    header = pack_file_header(FileType.NODE, Identity(cluster_id, FIRST_SHARD))
     atomic_file.write(RealDisk(directory), NODE_META, header, node.encode())
 
 
 def set_high_watermark(directory: Path, offset: int) -> None:
     """Make a high watermark file that says `offset`."""
-    identity = Identity(CLUSTER_ID, 0)
+    identity = Identity(CLUSTER_ID, FIRST_SHARD)
     path = f"shard-0/{WATERMARK}"
     mark = FlushedMark.open(RealDisk(directory), path, identity, FileType.HIGH_WATERMARK)
     mark.lower(Offset(offset))

@@ -5,12 +5,12 @@ from random import Random
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, build_blob, stamp
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import Epoch, SequenceNumber, ShardId
 from storage.files.disk import Disk
 from storage.log.commit_log import CommitLog, Identity, LogConfig, LogWrite
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
 
-IDENTITY = Identity(bytes(range(16)), 3)
+IDENTITY = Identity(bytes(range(16)), ShardId(3))
 CONFIG = LogConfig(segment_bytes=4096, index_interval_bytes=512)
 SHARD = "shard-3"
 LOG = f"{SHARD}/log"

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.internal.v1 import control_pb2 as wire
 from hourwheel.internal.v1.control_link_pb2 import ShardReport
-from hourwheel.types import Epoch, NodeId, ShardId
+from hourwheel.types import FIRST_SHARD, Epoch, NodeId, ShardId
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.master_service import MasterService
@@ -148,7 +148,7 @@ class MemberNode:
         """Start a process, as it were: it listens, and nobody has named a master to it yet."""
         world, clock = self.world, self.world.clock
         control = world.control
-        place = ShardPlace(self.disk, "shard-0", Identity(self.cluster_id, 0))
+        place = ShardPlace(self.disk, "shard-0", Identity(self.cluster_id, FIRST_SHARD))
         opened = open_shard(place, replace(shard_config(CONFIG), has_peers=True))
         self.time = ClusterTime(SlewedClock(clock), clock.monotonic_ms)
         self.failure = Failure()

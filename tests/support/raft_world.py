@@ -17,7 +17,7 @@ from typing import Any, Final
 import pysyncobj.syncobj
 import pytest
 
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from replication.raft.codec import decode, parse
 from replication.raft.journal import RaftJournal
 from replication.raft.raft_node import RaftNode, RaftTimings
@@ -25,7 +25,7 @@ from replication.raft.transport import DurableTransport
 from storage.files.file_header import Identity
 from tests.sim.disk import SimulatedDisk
 
-IDENTITY: Final = Identity(b"c" * 16, 0)
+IDENTITY: Final = Identity(b"c" * 16, FIRST_SHARD)
 DIRECTORY: Final = "control"
 NODE_IDS: Final = (NodeId("a"), NodeId("b"), NodeId("c"))
 _STEP_S: Final = 0.02

@@ -7,7 +7,7 @@ import numpy as np
 from hourwheel.client.message import ReceivedBatch
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.delivery_batch import DeliveryBatch, pack
-from hourwheel.types import Epoch, TopicId
+from hourwheel.types import Epoch, ShardId, TopicId
 
 UNIT = np.dtype(
     [
@@ -27,7 +27,7 @@ def received(messages: Seq[tuple[bytes, bytes]], *, damage: int | None = None) -
         )
     blobs = [meta + body for meta, body in messages]
     raw = bytearray(
-        pack(units, blobs, shard=2, topic_id=TopicId(1), receive_ms=1_234, epoch=Epoch(5))
+        pack(units, blobs, shard=ShardId(2), topic_id=TopicId(1), receive_ms=1_234, epoch=Epoch(5))
     )
     if damage is not None:
         raw[damage] ^= 1

@@ -1,6 +1,6 @@
 """Replicas driven by hand: messages are calls, writes happen when a test says so."""
 
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import FIRST_SHARD, Epoch, NodeId
 from node.replica.effects import Assignment, Effect, ReplicaIdentity
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica
@@ -14,7 +14,7 @@ from storage.log.epochs import EpochStore
 from storage.log.tail import LogConfig
 from tests.sim.disk import SimulatedDisk
 
-IDENTITY = Identity(bytes(range(16)), 0)
+IDENTITY = Identity(bytes(range(16)), FIRST_SHARD)
 NAMES = (NodeId("a"), NodeId("b"), NodeId("c"))
 START_MS = 1_800_000_000_000
 """By every node's clock, unless a test sets one wrong. Monotonic clocks say 1 ms, unless a test
@@ -52,7 +52,7 @@ class ReplicaWorld:
             me=self.name,
             boot_id=self.boot_id,
             cluster_id=IDENTITY.cluster_id,
-            shard=0,
+            shard=FIRST_SHARD,
             seen=self.seen,
             grant=LeaseGrant(monotonic_ms, grant_left_ms),
         )

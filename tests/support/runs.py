@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from hourwheel.types import FIRST_SHARD
 from storage.files.disk import Disk
 from storage.files.file_header import Identity
 from storage.views.unit import UNIT, Units
@@ -13,7 +14,7 @@ from timewheel.run import Run, open_run
 from timewheel.run_format import run_path
 from timewheel.run_writer import Heads, RunWriter
 
-IDENTITY = Identity(bytes(range(16)), 0)
+IDENTITY = Identity(bytes(range(16)), FIRST_SHARD)
 DIRECTORY = "wheel"
 
 KeyPair = tuple[int, int]

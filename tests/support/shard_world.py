@@ -16,7 +16,7 @@ from hourwheel import errors
 from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from hourwheel.formats.meta import decode
-from hourwheel.types import SEQUENCE_MAX
+from hourwheel.types import FIRST_SHARD, SEQUENCE_MAX
 from node.delivery.filtered_ranges import FilteredRange
 from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import expired_rows, filtered_rows, unresolved_of
@@ -48,7 +48,7 @@ from tests.support.shard_proposals import (
 from tests.support.shard_views import check_views, rebuilt_digest
 from tests.support.small_sizes import chunk_entries
 
-IDENTITY = Identity(bytes(range(16)), 0)
+IDENTITY = Identity(bytes(range(16)), FIRST_SHARD)
 START_MS = 1_800_000_000_000
 """At the full hour."""
 RESERVE_BYTES = 256 * 1024

@@ -22,6 +22,7 @@ from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
 from hourwheel.outcomes import ReceiptOutcome
+from hourwheel.types import FIRST_SHARD
 from node.broker.disk_guard import DiskGuard
 from node.broker.engine import Engine
 from node.broker.master_service import MasterService
@@ -149,7 +150,7 @@ class SteppedEngine:
     async def _open(self) -> Engine:
         disk = SimulatedDisk()
         self.failure = Failure()
-        place = ShardPlace(disk, "shard-0", Identity(_CLUSTER_ID, 0))
+        place = ShardPlace(disk, "shard-0", Identity(_CLUSTER_ID, FIRST_SHARD))
         self.opened = open_shard(place, _SHARD)
         with (
             mock.patch("node.broker.engine.make_timer", _Timer),

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from hourwheel.crc32c import crc32c
-from hourwheel.types import KEY_MIN, SEQUENCE_MAX, Key
+from hourwheel.types import FIRST_SHARD, KEY_MIN, SEQUENCE_MAX, Key
 from storage.files.file_header import Identity
 from storage.views.unit import NO_UNITS, UNIT, UNIT_BYTES, Units, is_sorted
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -27,7 +27,7 @@ from timewheel.run import Run, open_run
 from timewheel.run_format import delay_log_path
 from timewheel.wheel import Wheel, WheelConfig
 
-IDENTITY = Identity(bytes(range(16)), 0)
+IDENTITY = Identity(bytes(range(16)), FIRST_SHARD)
 DIRECTORY: Final = "wheel"
 START_MS: Final = 20_000 * DAY_MS + 10 * HOUR_MS
 """Ten o'clock of some day."""

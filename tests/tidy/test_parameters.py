@@ -54,3 +54,46 @@ def test_no_function_has_more_parameters_than_a_reader_can_hold() -> None:
 def test_parameters_of_all_kinds_count() -> None:
     text = "class A:\n    async def b(self, c, /, d, *e, f, **g): ...\n"
     assert [(name, count(many)) for name, many in functions(ast.parse(text))] == [("A.b", 3)]
+
+
+POSITIONAL_MAX: Final = 6
+BY_POSITION: Final = {
+    ("hourwheel/client/message.py", "MessageMeta"),
+    ("hourwheel/formats/meta.py", "MessageMeta"),
+    ("hourwheel/formats/record_batch.py", "Header"),
+    ("node/api/consumer.py", "Receipt"),
+}
+"""Objects that are made for each message or batch, where names would cost time. This list may
+shrink, and not grow."""
+ROOMS: Final = ("hourwheel/", "node/")
+
+
+def by_position(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, class) of each object that is made of more values than a reader can count."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            made = ast.unparse(node.func).split(".")[-1]
+            values = sum(
+                len(one.value.elts)
+                if isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
+                else 1
+                for one in node.args
+            )
+            if values > POSITIONAL_MAX and made[:1].isupper():
+                yield node.lineno, made
+
+
+def test_objects_of_many_fields_are_made_by_name() -> None:
+    found = {
+        (path, made)
+        for path in tree.modules()
+        if path.startswith(ROOMS)
+        for _, made in by_position(tree.syntax(path))
+    }
+    assert found - BY_POSITION == set()
+    assert BY_POSITION - found == set(), "those that are made by name leave the list"
+
+
+def test_values_by_position_are_counted() -> None:
+    text = "a.B(1, 2, 3, *(4, 5), 6, *c)\nB(1, 2, 3, 4, 5, 6)\nb(1, 2, 3, 4, 5, 6, 7)\n"
+    assert list(by_position(ast.parse(text))) == [(1, "B")]

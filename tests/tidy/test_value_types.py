@@ -23,6 +23,7 @@ TYPES: Final = {
     "retry_topic_id": "TopicId",
     "sequence": "SequenceNumber",
     "sequence_floor": "SequenceNumber",
+    "shard": "ShardId",
     "shard_id": "ShardId",
     "topic_id": "TopicId",
     "topic_queue": "TopicQueue",

@@ -23,7 +23,7 @@ class NodeReading:
     is_in_sync: bool
     epoch: int
     lag_bytes: int | None
-    """Of the master's log; None: this is the master, or nobody knows."""
+    """Of the master's log; None: this is the master, or it is not known."""
     disk_bytes: int | None
     """None: it does not answer."""
 

@@ -42,7 +42,7 @@ class DeadLetterMessage:
     body: bytes = b""
     """Empty where bodies were not asked for."""
     is_corrupt: bool = False
-    """Its bytes are damaged on the master, and its metadata and body are not told."""
+    """Its bytes are damaged on the master, and its metadata and body are left out."""
     rejected_because: str = ""
     """Why a consumer rejected it, as far as the master remembers."""
 
@@ -122,7 +122,7 @@ class DeadLetterAdmin:
             filter: tags, or `Sql("...")`; "*" stands for all.
             topic: only those published to this topic; empty: to any.
             ids: only these, instead of a filter.
-            on_progress: told now and then what is done so far.
+            on_progress: called now and then with what is done so far.
 
         Raises:
             InvalidArgument: neither a filter nor ids, or both.
@@ -172,15 +172,15 @@ def _to_wire(wanted: str | FilterExpression | None) -> filter_pb2.FilterExpressi
 
 def _message(one: groups_pb2.DeadLetterMessage) -> DeadLetterMessage:
     return DeadLetterMessage(
-        message_id.parse(one.message_id),
-        one.topic,
-        one.due_ms,
-        one.last_due_ms,
-        one.attempts,
-        DeadLetterReason(one.reason),
-        meta.decode(one.meta.SerializeToString()) if one.HasField("meta") else meta.NO_META,
-        one.body_bytes,
-        one.body,
-        one.is_corrupt,
-        one.rejected_because,
+        message_id=message_id.parse(one.message_id),
+        topic=one.topic,
+        due_ms=one.due_ms,
+        last_due_ms=one.last_due_ms,
+        attempts=one.attempts,
+        reason=DeadLetterReason(one.reason),
+        meta=meta.decode(one.meta.SerializeToString()) if one.HasField("meta") else meta.NO_META,
+        body_bytes=one.body_bytes,
+        body=one.body,
+        is_corrupt=one.is_corrupt,
+        rejected_because=one.rejected_because,
     )

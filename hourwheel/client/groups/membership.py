@@ -1,4 +1,4 @@
-"""A consumer as the member of a broadcast: it gets every message, whoever else does.
+"""A consumer as the member of a broadcast: it gets every message, as each other member does.
 
 The node makes a group for it, whose name the consumer receives by. What is released from `join` on
 is kept for the member, also while it is away, up to `idle_ms`.
@@ -30,7 +30,7 @@ class Broadcast:
 
     Attributes:
         member: its name, such as a host's: after a restart it goes on where it was, and takes the
-            place of whoever has the name. Empty: one that nobody else has, which is forgotten when
+            place of the one that has the name. Empty: a unique one, which is forgotten when
             the consumer is closed.
         start: where a new member begins: "now", with what is released from then on; "first", with
             what is still there; or an instant.

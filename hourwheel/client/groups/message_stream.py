@@ -28,7 +28,7 @@ SILENT_MS: Final = 20_000.0
 LEAVE_MS: Final = 500.0
 """So long a consumer that is closed waits for the end of its stream."""
 CONFIRM_ANSWERS: Final = 64
-"""After so many answers the node is told, by the next frame, that they have arrived."""
+"""After so many answers the next frame confirms to the node that they have arrived."""
 AGAIN_MS: Final = 60_000.0
 """A node that has no streams for us is asked again after so long."""
 _SECONDS: Final = 0.001
@@ -85,7 +85,7 @@ class MessageStream:
         """Have it open until it ends, or learn that the node has none for us.
 
         Args:
-            pace: is told how it ended.
+            pace: hears how it ended.
             before_wait: called whenever it begins to wait for room.
 
         Raises:

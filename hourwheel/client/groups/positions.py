@@ -85,7 +85,7 @@ class SkipAdmin:
                 queues, or one is behind its queue's end.
             FailedPrecondition: the group does not read the topic, or a node of an earlier version
                 is in the cluster.
-            Timeout: nobody knows whether it was done.
+            Timeout: it is unknown whether it was done.
         """
         before_ms = 0 if before is None else _instant_ms(before)
         if before_ms and positions:
@@ -127,7 +127,7 @@ class SkipAdmin:
                 future; not as many positions as queues, or one behind its queue's end.
             FailedPrecondition: the group does not read the topic, or that is the cluster's own.
             FeatureLevelTooLow: a node of an earlier version is in the cluster.
-            Timeout: nobody knows whether it was done. To call again is safe, but delivers again
+            Timeout: it is unknown whether it was done. To call again is safe, but delivers again
                 what was done since.
         """
         if (to is None) == (not positions):
@@ -164,7 +164,7 @@ class SkipAdmin:
         Raises:
             InvalidArgument: more than 1,000 ids, or none, or there is no such action.
             FailedPrecondition: the group is not ordered, or does not read the topic.
-            Timeout: nobody knows whether it was done. To call again is safe.
+            Timeout: it is unknown whether it was done. To call again is safe.
         """
         if action not in _ACTIONS or not message_ids:
             raise InvalidArgument(f"ids and one of {', '.join(_ACTIONS)} are needed")

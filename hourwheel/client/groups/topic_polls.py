@@ -81,7 +81,7 @@ class TopicPolls:
         self._channel, self._choice, self._poll_of, self._polls = channel, choice, poll_of, polls
         self._by_topic: dict[str, Poll] = {}
         self._gone: list[Poll] = []
-        """Of topics that are left out now: there may be answers that nobody saw."""
+        """Of topics that are left out now: there may be unread answers."""
         self._line: deque[str] = deque()
         self._refused: set[str] = set()
         """Topics that a node would not give us: they get into the line by the next look-up."""
@@ -173,7 +173,7 @@ class TopicPolls:
         await asyncio.gather(*(poll.settle() for poll in self._all()))
 
     def take_unseen(self) -> list[consumer_pb2.ReceiptRange]:
-        """What was leased to us lately and nobody here will see: for who gives it back."""
+        """What was leased to us lately and no caller here will see: to be given back."""
         return [one for poll in self._all() for one in poll.take_unseen()]
 
     def _all(self) -> list[Poll]:

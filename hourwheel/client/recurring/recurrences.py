@@ -193,9 +193,9 @@ class RecurrenceAdmin:
 def _recurrence(found: wire.Recurrence) -> Recurrence:
     times = found.times
     return Recurrence(
-        found.topic,
-        found.name,
-        Times(
+        topic=found.topic,
+        name=found.name,
+        times=Times(
             cron=times.cron,
             time_zone=times.time_zone,
             every=timedelta(milliseconds=times.every_ms) if times.every_ms else None,
@@ -204,14 +204,14 @@ def _recurrence(found: wire.Recurrence) -> Recurrence:
             count=times.count_max,
             excluded_dates=tuple(map(date.fromisoformat, times.excluded_dates)),
         ),
-        Missed(found.missed),
-        found.version,
-        found.is_paused,
-        found.occurrence_count,
-        found.last_message_id,
-        found.last_due_ms,
-        found.body_bytes,
-        metas.decode(found.meta.SerializeToString()),
+        missed=Missed(found.missed),
+        version=found.version,
+        is_paused=found.is_paused,
+        occurrence_count=found.occurrence_count,
+        last_message_id=found.last_message_id,
+        last_due_ms=found.last_due_ms,
+        body_bytes=found.body_bytes,
+        meta=metas.decode(found.meta.SerializeToString()),
     )
 
 

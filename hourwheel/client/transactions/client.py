@@ -63,7 +63,7 @@ class CheckSettings:
 
 @dataclass(frozen=True, slots=True)
 class AsyncTransaction:
-    """A transaction that is prepared: durable, and seen by nobody."""
+    """A transaction that is prepared: durable, and not visible."""
 
     transaction_id: str
     """For your own books: with it anybody of the program may end it, now or after a restart."""
@@ -104,7 +104,7 @@ class AsyncTransactions:
         Args:
             server: see `Channel`; or a channel to be shared (and closed) by the caller.
             group: which programs are asked what became of a transaction: those that know the same
-                database. 1 to 127 bytes; nobody has to make it.
+                database. 1 to 127 bytes; it need not exist.
             tls: see `Channel`.
             token: see `Channel`.
             user: see `Channel`.
@@ -137,7 +137,7 @@ class AsyncTransactions:
         delays_from_prepare: bool = False,
         checks: CheckSettings | None = None,
     ) -> AsyncTransaction:
-        """Store messages durably that nobody sees before the commit.
+        """Store messages durably that are not visible before the commit.
 
         Args:
             messages: topic -> its messages; up to 16 topics, 1,000 messages.
@@ -148,7 +148,7 @@ class AsyncTransactions:
         Raises:
             InvalidArgument: a message or a topic cannot be accepted as it is.
             TooManyTransactions: as many are open as the cluster takes.
-            HourwheelError: nothing was prepared; or it is, and is rolled back as nobody ends it.
+            HourwheelError: nothing was prepared; or it is, and is rolled back as no client ends it.
         """
         settings = checks or CheckSettings()
         request = wire.PrepareRequest(

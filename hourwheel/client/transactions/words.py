@@ -16,7 +16,7 @@ class EndedTransaction:
     """How a transaction has ended."""
 
     state: TransactionState
-    """COMMITTED; or ROLLED_BACK, or EXPIRED: nobody had said in time what became of it."""
+    """COMMITTED; or ROLLED_BACK, or EXPIRED: its outcome was not reported in time."""
     message_ids: tuple[MessageId, ...] = ()
     """Of a commit: topic by topic, in the order of the prepare."""
 

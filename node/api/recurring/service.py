@@ -1,4 +1,4 @@
-"""RecurrenceService: requests checked, recurrences told."""
+"""RecurrenceService: requests checked, recurrences shown."""
 
 from typing import Final
 

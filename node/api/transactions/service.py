@@ -55,7 +55,7 @@ class Transactions:
     async def prepare(
         self, request: wire.PrepareRequest, _context: CallContext
     ) -> wire.PrepareResponse:
-        """Accept messages that nobody sees before the commit, all of them or none."""
+        """Accept messages that are not visible before the commit, all of them or none."""
         preparing = self._read(request)
         if self._quotas.is_on:
             done = await self._prepare_within_quota(preparing)
@@ -109,13 +109,13 @@ class Transactions:
             sum(sum(map(len, one.bodies)) + sum(map(len, one.metas)) for one in parts)
         )
         return Preparing(
-            request.producer_group,
-            parts,
-            [] if request.delays_from_prepare else _delays_of(request),
-            request.token,
-            request.check_interval_ms,
-            request.checks_max,
-            request.age_ms_max,
+            producer_group=request.producer_group,
+            parts=parts,
+            delays_ms=[] if request.delays_from_prepare else _delays_of(request),
+            token=request.token,
+            check_interval_ms=request.check_interval_ms,
+            checks_max=request.checks_max,
+            age_ms_max=request.age_ms_max,
         )
 
     async def end_transaction(

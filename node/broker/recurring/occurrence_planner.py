@@ -160,7 +160,7 @@ class OccurrencePlanner:
         for future in self._in_flight.values():
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # of most of them nobody waits
+                future.exception()  # most of them are not waited for
         self._in_flight = {}
 
     @property
@@ -319,10 +319,15 @@ class OccurrencePlanner:
         if meta.priority and has_room(topic.queue_count):  # it may have been made anew since
             (queue,) = place_few((raw.raw,), [queue], topic)
         return Occurrence(
-            *(name, state.version, state.next_index, due_ms, queue, raw.raw),
-            gene_of(topic.gene, meta.tags, meta.properties),
-            raw.key_hash,
-            config.body,
+            name=name,
+            version=state.version,
+            ordinal=state.next_index,
+            due_ms=due_ms,
+            queue=queue,
+            meta=raw.raw,
+            gene=gene_of(topic.gene, meta.tags, meta.properties),
+            key_hash=raw.key_hash,
+            body=config.body,
         )
 
     def _pause(self, name: str, version: int, now_ms: int) -> None:
@@ -403,12 +408,16 @@ def meta_of(raw: bytes, name: str, index: int, due_ms: int) -> MessageMeta:
     """
     meta = metas.decode(raw)
     return MessageMeta(
-        meta.tags,
-        meta.keys,
-        (*meta.properties, (RECURRENCE_PROPERTY, name), (OCCURRENCE_PROPERTY, str(index))),
-        meta.client_message_id,
-        meta.content_type,
-        meta.ordering_key,
-        expiry_of(meta.expires_ms, due_ms),
-        meta.priority,
+        tags=meta.tags,
+        keys=meta.keys,
+        properties=(
+            *meta.properties,
+            (RECURRENCE_PROPERTY, name),
+            (OCCURRENCE_PROPERTY, str(index)),
+        ),
+        client_message_id=meta.client_message_id,
+        content_type=meta.content_type,
+        ordering_key=meta.ordering_key,
+        expires_ms=expiry_of(meta.expires_ms, due_ms),
+        priority=meta.priority,
     )

@@ -45,7 +45,7 @@ class RecurrenceService:
         expiry: NameExpiry,
         planner: OccurrencePlanner,
     ) -> None:
-        """Propose what `serving` appends; `planner` is told what has changed."""
+        """Propose what `serving` appends; `planner` gets what has changed."""
         self._serving, self._publishing = serving, publishing
         self._catalog_service, self._expiry, self._planner = catalog_service, expiry, planner
         self._mastership, self._shard = serving.mastership, serving.mastership.shard
@@ -188,8 +188,13 @@ class RecurrenceService:
             due_ms, epoch = state.after_ms, self._epoch_of(state.sequence)
             last = str(MessageId(self._shard.shard_id, epoch, state.sequence, due_ms))
         return RecurrenceInfo(
-            *(config, full.partition("\n")[2], state.version, bool(state.is_paused)),
-            *(state.count, last, due_ms),
+            config=config,
+            name=full.partition("\n")[2],
+            version=state.version,
+            is_paused=bool(state.is_paused),
+            occurrence_count=state.count,
+            last_message_id=last,
+            last_due_ms=due_ms,
         )
 
     def page(self, topic: str, after: str, count_max: int) -> tuple[list[RecurrenceInfo], str]:

@@ -269,13 +269,13 @@ class CheckDesk:
 
     def _check_of(self, one: Transaction, prepared: Prepared, counts: list[int]) -> Check:
         return Check(
-            self._service.id_of(one),
-            list(zip(self._service.names_of(one), counts, strict=True)),
-            RecordBatch(prepared.batch),
-            prepared.delays_ms,
-            one.prepared_ms,
-            one.checks,
-            one.checks_max,
+            transaction_id=self._service.id_of(one),
+            topics=list(zip(self._service.names_of(one), counts, strict=True)),
+            batch=RecordBatch(prepared.batch),
+            delays_ms=prepared.delays_ms,
+            prepared_ms=one.prepared_ms,
+            number=one.checks,
+            checks_max=one.checks_max,
         )
 
     # -- the end ----------------------------------------------------------------------------------

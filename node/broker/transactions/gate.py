@@ -1,4 +1,4 @@
-"""What is asked about transactions, passed on to whoever is the master now."""
+"""Calls about transactions, passed on to the mastership of now."""
 
 from collections.abc import Callable, Sequence
 

@@ -27,7 +27,7 @@ class ReadingRoom:
         """Nothing is held."""
         self._bytes_max, self._held_bytes = bytes_max, 0
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
-        """(size, told when it is its turn; it holds its bytes from then on)."""
+        """(size, done when it is its turn; it holds its bytes from then on)."""
 
     @asynccontextmanager
     async def holding(self, size_bytes: int) -> AsyncIterator[None]:

@@ -235,7 +235,7 @@ class TransactionService:
             done.set_result(None)
 
     async def expire(self, offsets: Sequence[int]) -> None:
-        """Roll back those of these that nobody is ending: nobody has said in time what to do."""
+        """Roll back those that are not being ended: their outcome was not reported in time."""
         with ExitStack() as ending:
             over = [offset for offset in offsets if offset not in self._ending]
             for offset in over:
@@ -377,19 +377,19 @@ class TransactionService:
 
     def _named(self, one: Transaction) -> KnownTransaction:
         return KnownTransaction(
-            self.id_of(one),
-            one.state,
-            one.producer_group,
-            self.names_of(one),
-            one.message_count,
-            one.size_bytes,
-            one.prepared_ms,
-            one.check_interval_ms,
-            one.checks_max,
-            one.age_max_ms,
-            one.checks,
-            one.checked_ms,
-            one.decided_ms,
+            transaction_id=self.id_of(one),
+            state=one.state,
+            producer_group=one.producer_group,
+            topics=self.names_of(one),
+            message_count=one.message_count,
+            size_bytes=one.size_bytes,
+            prepared_ms=one.prepared_ms,
+            check_interval_ms=one.check_interval_ms,
+            checks_max=one.checks_max,
+            age_ms_max=one.age_max_ms,
+            checks=one.checks,
+            checked_ms=one.checked_ms,
+            decided_ms=one.decided_ms,
         )
 
 

@@ -135,7 +135,7 @@ def _find_control(disk: Disk, identity: Identity) -> CommittedState | None:
     found = read_committed(disk, CONTROL, identity)
     if found is not None:
         return found
-    restored = find_restored(disk, identity)  # and nobody has started there yet
+    restored = find_restored(disk, identity)  # and no node has started there yet
     return None if restored is None else CommittedState(restored, is_all=True)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.clock import Clock, SystemClock
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import NODE_META
 from node.tools.backup.capture import PAUSE_S, capture
@@ -111,7 +111,7 @@ def _create(parsed: argparse.Namespace) -> int:
         return EXIT_FAILED
     disk, clock = RealDisk(parsed.directory), SystemClock()
     meta = atomic_file.read_any(disk, NODE_META)
-    place = ShardPlace(disk, SHARD_FOLDER, Identity(meta.header.identity.cluster_id, 0))
+    place = ShardPlace(disk, SHARD_FOLDER, Identity(meta.header.identity.cluster_id, FIRST_SHARD))
     begun_ms = clock.monotonic_ms()
     with store.adding():
         captured = capture(

@@ -90,7 +90,7 @@ class ObjectStore:
 
         Raises:
             InvalidArgument: that is no such address.
-            Unprotected: the store is reached without TLS, and nobody has allowed that.
+            Unprotected: the store is reached without TLS, and that was not allowed.
         """
         parts = urlsplit(url)
         if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment or "@" in url:

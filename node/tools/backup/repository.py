@@ -128,7 +128,7 @@ class Repository:
         go with the next removal. What is no piece by its name is somebody else's, and stays.
 
         Raises:
-            As `read`, of any backup: while one cannot be read, nobody knows what it needs.
+            As `read`, of any backup: while one cannot be read, it is unknown what it needs.
         """
         self.read(backup_id)
         others = [self.read(one) for one in self.ids() if one != backup_id]

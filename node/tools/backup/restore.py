@@ -38,7 +38,7 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.outcomes import CancelOutcome
-from hourwheel.types import DISPATCH_TOPIC, SEQUENCE_MAX, Epoch, Key, NodeId
+from hourwheel.types import DISPATCH_TOPIC, FIRST_SHARD, SEQUENCE_MAX, Epoch, Key, NodeId
 from node.cluster.restored_control import remove_restored, write_restored
 from node.replica.mastership import opening_records
 from node.shard.checkpoint import ShardPlace
@@ -166,7 +166,7 @@ def restore(
         backup_id: which.
         disk: whose root is the empty directory.
         plan: see there.
-        private_disk: the same; what is made by it is for nobody else to read.
+        private_disk: the same; what is made by it no other user can read.
 
     Raises:
         NotFound: there is no such backup.
@@ -189,7 +189,7 @@ def restore(
     remove_restored(disk)
     manifest = repository.read(backup_id, plan.manifest_digest)
     control = find_control(repository, manifest)
-    place = ShardPlace(disk, RESTORING, Identity(plan.cluster_id, 0))
+    place = ShardPlace(disk, RESTORING, Identity(plan.cluster_id, FIRST_SHARD))
     try:
         _write_files(repository, _wanted(manifest, plan.until_ms), place)
         if plan.until_ms is not None:

@@ -2,7 +2,7 @@
 
 Paths are relative, with "/" between the parts. What a store must be able to do:
 
-    a piece is there whole or not at all, whoever dies while it is written
+    a piece is there whole or not at all, whatever dies while it is written
     what `settle` has seen, a power cut leaves
     `write_new` never replaces
     what one command adds, no other removes meanwhile
@@ -25,7 +25,7 @@ class BackupStore(Protocol):
     """In so many threads at one time `keep` and `write` are worth calling."""
 
     def adding(self) -> AbstractContextManager[object]:
-        """Within it this process adds backups: nobody removes any meanwhile.
+        """Within it this process adds backups: none is removed meanwhile.
 
         Raises:
             DirectoryLocked, Unavailable: another command is at work.
@@ -33,7 +33,7 @@ class BackupStore(Protocol):
         ...
 
     def removing(self) -> AbstractContextManager[object]:
-        """Within it this process removes backups: nobody adds any meanwhile. Raises as `adding`."""
+        """Within it this process removes backups: none is added meanwhile. Raises as `adding`."""
         ...
 
     def keep(self, path: str, size_bytes: int) -> bool:
@@ -105,7 +105,7 @@ class FolderStore:
         """See `BackupStore`."""
         if self._find_size(path) != size_bytes:
             return False
-        self._touched.add(parent_of(path))  # whoever wrote it may have died before the sync
+        self._touched.add(parent_of(path))  # its writer may have died before the sync
         return True
 
     def write(self, path: str, raw: bytes) -> None:

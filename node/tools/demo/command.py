@@ -112,7 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=int,
         default=_NODES,
         metavar="N",
-        help="1: a node alone, and nobody is killed (default: %(default)s)",
+        help="1: a node alone, and none is killed (default: %(default)s)",
     )
     parser.add_argument(
         "--orders",

@@ -17,7 +17,7 @@ from hourwheel.types import NO_EPOCH, Epoch
 from node.tools.demo.trace import Kind, Trace
 
 _PROBLEMS_MAX: Final = 10
-"""So many problems are told in words."""
+"""So many problems are shown in words."""
 
 
 class Arrival(NamedTuple):
@@ -87,7 +87,7 @@ class Summary:
     problems: list[str]
     redelivered: int = 0
     """Released once and handed out again by a later master: the leases of the one before are
-    lost with it. No fault: who consumes is told of such a message more than once."""
+    lost with it. No fault: consumers get such a message more than once."""
     failover: Failover | None = None
 
     @property
@@ -151,7 +151,7 @@ class Ledger:
         for one in arrivals:
             index = self._index_of.get(one.body)
             if index is None:
-                self._wrong(f"message {one.message_id} has a body that nobody sent")
+                self._wrong(f"message {one.message_id} has a body that was never sent")
             elif index in self._arrivals:
                 self._note_again(index, one)
             else:

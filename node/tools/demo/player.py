@@ -189,9 +189,13 @@ def _arrivals(batch: ReceivedBatch, arrived_ms: float) -> list[Arrival]:
     columns = (batch.message_ids, batch.bodies(), batch.dues_ms, batch.delivery.store_ms.tolist())
     return [
         Arrival(
-            *(str(message_id), body, due_ms, store_ms, arrived_ms),
-            (lease.topic_queue, first + ordinal),
-            lease.epoch,
+            message_id=str(message_id),
+            body=body,
+            due_ms=due_ms,
+            store_ms=store_ms,
+            arrived_ms=arrived_ms,
+            place=(lease.topic_queue, first + ordinal),
+            epoch=lease.epoch,
         )
         for ordinal, (message_id, body, due_ms, store_ms) in enumerate(zip(*columns, strict=True))
     ]

@@ -38,15 +38,15 @@ def progress_of(ledger: Ledger, elapsed_ms: float) -> Progress:
     """How a run stands."""
     elapsed_ms = min(max(elapsed_ms, 0.0), float(ledger.trace.end_ms))
     return Progress(
-        elapsed_ms,
-        ledger.trace.end_ms,
-        ledger.trace.date_at(elapsed_ms),
-        ledger.scheduled,
-        ledger.cancelled,
-        ledger.pending,
-        ledger.delivered,
-        ledger.lateness(),
-        _by_second(ledger.delivered_by_second, int(elapsed_ms // _SECOND_MS)),
+        elapsed_ms=elapsed_ms,
+        end_ms=ledger.trace.end_ms,
+        date=ledger.trace.date_at(elapsed_ms),
+        scheduled=ledger.scheduled,
+        cancelled=ledger.cancelled,
+        pending=ledger.pending,
+        delivered=ledger.delivered,
+        lateness=ledger.lateness(),
+        by_second=_by_second(ledger.delivered_by_second, int(elapsed_ms // _SECOND_MS)),
     )
 
 

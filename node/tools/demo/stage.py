@@ -162,13 +162,13 @@ class SeveralNodes:
         Args:
             player: which plays.
             end_ms: when it is done, since the trace began.
-            say: is told what happens.
+            say: called with what happens.
 
         Returns:
             What happened; the gap is still to be filled in, from the books.
 
         Raises:
-            Unavailable: nobody took over, or the node did not start again.
+            Unavailable: no node took over, or the node did not start again.
         """
         cluster, names = self._cluster, [node.node_id for node in self._cluster.nodes]
         await _until(player, end_ms * _KILL_SHARE)

@@ -206,13 +206,13 @@ def build_trace(orders: Orders, seconds: float) -> Trace:
     cancel_ms = np.where(timers["cancel"] == NEVER, NEVER, played("cancel"))
     chosen = np.lexsort((timers["kind"], timers["order"], publish_ms))
     return Trace(
-        orders,
-        timers["order"][chosen],
-        timers["kind"][chosen].astype(np.uint8),
-        publish_ms[chosen],
-        (played("due")[chosen] + _GRID_MS - 1) // _GRID_MS * _GRID_MS,
-        cancel_ms[chosen],
-        round(calendar_ms),
+        orders=orders,
+        order=timers["order"][chosen],
+        kind=timers["kind"][chosen].astype(np.uint8),
+        publish_ms=publish_ms[chosen],
+        due_ms=(played("due")[chosen] + _GRID_MS - 1) // _GRID_MS * _GRID_MS,
+        cancel_ms=cancel_ms[chosen],
+        calendar_ms=round(calendar_ms),
     )
 
 

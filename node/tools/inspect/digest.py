@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hourwheel.types import Offset
+from hourwheel.types import FIRST_SHARD, Offset
 from node.broker.settings import shard_config
 from node.process.loopback_config import config_for
 from node.shard.checkpoint import MANIFEST, ShardPlace
@@ -58,7 +58,7 @@ def opened_copy(
         shutil.copytree(directory, copy, ignore=left_out)
         disk = RealDisk(copy)
         cluster_id = atomic_file.read_any(disk, NODE_META).header.identity.cluster_id
-        place = ShardPlace(disk, SHARD, Identity(cluster_id, 0))
+        place = ShardPlace(disk, SHARD, Identity(cluster_id, FIRST_SHARD))
         config = shard_config(config_for(copy))
         if until is not None:
             _set_watermark(place, until)

@@ -5,7 +5,7 @@
     a file                   by the type in its header: batches, buckets, entries
 
 The lock is not taken and nothing is changed, so that it works on the directory of a running node,
-and of one that will not start. What is damaged is told by file and byte, and the rest is shown.
+and of one that will not start. What is damaged is shown by file and byte, and the rest is shown.
 """
 
 from collections.abc import Callable

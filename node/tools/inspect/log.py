@@ -291,7 +291,7 @@ def read_epochs(files: ShardFiles, path: str) -> tuple[EpochEntry, ...]:
 
 
 def show_epochs(files: ShardFiles, path: str, report: Report) -> None:
-    """Where each reign begins."""
+    """Where each epoch begins."""
 
     def rows() -> Iterator[Row]:
         for entry in read_epochs(files, path):

@@ -156,7 +156,7 @@ def _verify_as_named(
     if not options.verify:
         return
     if files.find_manifest() is None:
-        report.remark(f"{options.path}: without a manifest nobody knows what of it is valid")
+        report.remark(f"{options.path}: without a manifest it is unknown what of it is valid")
     found = steadily(files, lambda manifest, report: verify(files, manifest, report))
     report.take(found)
 

@@ -198,7 +198,7 @@ def _walk_all(
         if resumed is None:
             return
         at = resumed
-        walked.is_known = False  # what was lost had sequences and epochs that nobody knows
+        walked.is_known = False  # what was lost had unknown sequences and epochs
 
 
 def _headers_behind(file: File, start: int, bad: int, end: int) -> Iterator[Header]:

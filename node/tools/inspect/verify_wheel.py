@@ -156,7 +156,7 @@ def verify_wheel(
     try:
         cancelled = Cancelled(files, manifest)
     except READ_ERRORS:
-        cancelled = None  # told by those who verify the tombstones
+        cancelled = None  # the check of the tombstones reports it
     try:
         for state in manifest.runs:
             path = run_path(files.path(WHEEL), state.covers_first, state.run_id)

@@ -132,7 +132,7 @@ def show_delay_logs(files: ShardFiles, manifest: Checkpoint | None, report: Repo
 
 
 def delay_log_row(files: ShardFiles, path: str) -> Row:
-    """What can be told of a delay log by itself. Raises as `ShardFiles.open_checked`."""
+    """What a delay log says by itself. Raises as `ShardFiles.open_checked`."""
     file, header = files.open_checked(path, FileType.DELAY_LOG)
     with closing(file):
         return {"delay_log": header.base, "bytes": file.size(), "file": path}
@@ -205,7 +205,15 @@ def slots(run: Run, bucket: int) -> Iterator[Slot]:
     for slot in np.flatnonzero(directory["count"]).tolist():
         begins_ms = bucket * BUCKET_MS[level] + slot * SLOT_MS[level]
         first, count, previous = directory[slot].tolist()
-        yield Slot(run.footer.run_id, level, slot, begins_ms, first, count, previous)
+        yield Slot(
+            run_id=run.footer.run_id,
+            level=level,
+            slot=slot,
+            begins_ms=begins_ms,
+            global_index=first,
+            unit_count=count,
+            previous_run=previous,
+        )
 
 
 def _units(run: Run, bucket: int) -> Iterator[Row]:

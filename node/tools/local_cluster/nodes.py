@@ -208,7 +208,7 @@ class LocalCluster:
         """Return never.
 
         Raises:
-            Unavailable: a node has ended that was not told to.
+            Unavailable: a node has ended by itself.
         """
         while True:
             for index, node in enumerate(self.nodes):
@@ -397,7 +397,7 @@ def toml_of(sections: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def find_free_ports(count: int) -> int:
-    """The first of `count` ports in a row, 100 at most, on which nobody listens now.
+    """The first of `count` ports in a row, 100 at most, on which no process listens now.
 
     Each process begins to look elsewhere, so that two that look at one time find different ones,
     however many each needs: what they find begins with a multiple of a hundred.

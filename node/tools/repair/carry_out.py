@@ -47,7 +47,7 @@ def find_unfinished(disk: Disk) -> list[str]:
 
 
 def carry_out(place: ShardPlace, survey: Survey, report: bytes) -> str:
-    """Make the directory startable, as `survey` says; nobody else has it open.
+    """Make the directory startable, as `survey` says; no other process has it open.
 
     Args:
         place: of the shard.

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from hourwheel import errors
+from hourwheel.types import FIRST_SHARD
 from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import CONTROL, NODE_META
 from node.tools.repair.carry_out import carry_out, find_unfinished
@@ -78,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _answer(directory: Path, *, mend: bool, discard: bool) -> tuple[dict[str, Any], int]:
     meta = atomic_file.read_any(RealDisk(directory, read_only=True), NODE_META)
-    identity = Identity(meta.header.identity.cluster_id, 0)
+    identity = Identity(meta.header.identity.cluster_id, FIRST_SHARD)
     place = ShardPlace(RealDisk(directory, read_only=True), _SHARD, identity)
     if not LogPieces(place.disk, place.under("log")).start_offset:
         return {

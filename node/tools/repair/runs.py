@@ -50,7 +50,7 @@ def salvage_run(place: ShardPlace, state: RunState, sequences: Sequences) -> Sal
     directory_bytes = SLOTS[state.level] * SLOT.itemsize
     fixed = unit_at(count) + 4 * blocks + FOOTER.size
     section_count, rest = divmod(len(image.raw) - fixed, directory_bytes + SECTION.itemsize)
-    if rest or section_count < 0:  # nobody knows where anything lies
+    if rest or section_count < 0:  # it is unknown where anything lies
         image.raw += bytes(max(0, unit_at(count) - len(image.raw)))
         return SalvagedRun(state, image, NO_UNITS, _units_in(image, 0, count), is_whole=False)
     image.mend_header(place, FileType.RUN, state.run_id)

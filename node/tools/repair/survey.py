@@ -181,14 +181,14 @@ class _Look:
             unit = chunk.raw[ordinal]
             self._found.lost.append(
                 Lost(
-                    "released",
-                    self._id(SequenceNumber(int(unit["sequence"])), int(unit["due_ms"])),
-                    int(unit["due_ms"]),
-                    self._topics.get(topic_id, ""),
-                    queue_of(chunk.topic_queue),
-                    position,
-                    bool(agreed[ordinal]),
-                    bool(groups) and not any(fresh),
+                    kind="released",
+                    message_id=self._id(SequenceNumber(int(unit["sequence"])), int(unit["due_ms"])),
+                    due_ms=int(unit["due_ms"]),
+                    topic=self._topics.get(topic_id, ""),
+                    queue=queue_of(chunk.topic_queue),
+                    position=position,
+                    is_certain=bool(agreed[ordinal]),
+                    is_acknowledged=bool(groups) and not any(fresh),
                 )
             )
         del self._manifest.acks[:]
@@ -279,7 +279,16 @@ class _Look:
         topic = self._topics.get(topic_of(topic_queue), "")
         queue = queue_of(topic_queue) if topic else -1
         text = self._id(sequence, due_ms)
-        return Lost("pending", text, due_ms, topic, queue, -1, sure, is_acknowledged=False)
+        return Lost(
+            kind="pending",
+            message_id=text,
+            due_ms=due_ms,
+            topic=topic,
+            queue=queue,
+            position=-1,
+            is_certain=sure,
+            is_acknowledged=False,
+        )
 
     def _id(self, sequence: SequenceNumber, due_ms: int) -> str:
         at = int(np.searchsorted(self._epoch_starts, np.uint64(sequence), "right"))

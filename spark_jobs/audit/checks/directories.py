@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import ShardId
 from spark_jobs.logs.replica import Replica, ShardCopy
 from spark_jobs.runtime.paths import open_disk
 from storage.files.file_header import Identity
@@ -134,7 +135,7 @@ def broken_chains(task: ChainTask) -> list[tuple[str, str]]:
     What cannot be read at all is told by whoever reads the units.
     """
     found: list[tuple[str, str]] = []
-    disk, identity = open_disk(task.uri), Identity(bytes.fromhex(task.cluster), task.shard)
+    disk, identity = open_disk(task.uri), Identity(bytes.fromhex(task.cluster), ShardId(task.shard))
     for level in sorted({one[0] for one in task.runs}):
         with ExitStack() as opened:
             runs: list[Run] = []

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.types import ShardId
 from spark_jobs.audit.facts.requests import FIRSTS
 from spark_jobs.logs.replica import Replica, ShardCopy
 from storage.files.file_header import Identity
@@ -68,7 +69,7 @@ def _states(replica: Replica, copy: ShardCopy, requested: Array) -> tuple[Array,
     if not len(known):
         return _NO_SEQUENCE, np.empty(0, np.uint8)
     try:
-        identity = Identity(replica.cluster_id, copy.shard)
+        identity = Identity(replica.cluster_id, ShardId(copy.shard))
         index = SequenceIndex(replica.open_disk(), copy.path("sequences"), identity, count)
         return known, index.read_many(known)[1]
     except (errors.HourwheelError, OSError):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import ShardId
 from spark_jobs.audit.checks.directories import Directories
 from spark_jobs.audit.facts.sums import HOUR_MS, HourSums, hash_units, tries_of
 from spark_jobs.logs.replica import Replica, ShardCopy
@@ -225,7 +226,7 @@ def plan_delay_logs(replica: Replica, copy: ShardCopy, manifest: Checkpoint) -> 
 def delay_log_faults(logs: DelayLogs) -> list[tuple[str, str]]:
     """(file, why) of each delay log that is missing, foreign, or not as long as it must be."""
     disk, found = open_disk(logs.uri), list[tuple[str, str]]()
-    identity = Identity(bytes.fromhex(logs.cluster), logs.shard)
+    identity = Identity(bytes.fromhex(logs.cluster), ShardId(logs.shard))
     for number, size in logs.sizes:
         path = logs.path(number)
         try:
@@ -263,7 +264,7 @@ def read_wheel(
     if cancelled is None:
         cancelled = read_marks(disk, where.marks)
     moved = Moved(where.moved)
-    identity = Identity(bytes.fromhex(where.cluster), where.shard)
+    identity = Identity(bytes.fromhex(where.cluster), ShardId(where.shard))
     run = open_run(disk, f"{where.folder}/wheel", identity, where.covers_first, where.run_id)
     with closing(run):
         if run.footer.unit_count != where.unit_count:

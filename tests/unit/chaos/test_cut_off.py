@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 import pytest
 
 from chaos import workload
-from chaos.actors.clockmaker import Clockmaker
-from chaos.actors.postponer import Postponer, left_behind
+from chaos.actors.recurrences import RecurrenceClient
+from chaos.actors.reschedules import RescheduleClient, check_moved
 from chaos.autopsy import end
 from chaos.checker import Bounds, check
 from chaos.cluster import NotWell
@@ -160,10 +160,10 @@ async def cut_off(work: Any, admin: Hung) -> None:
 async def test_bulk_move_that_nobody_answered_is_known_and_promises_nothing() -> None:
     load, admin = ImpatientLoad.ending_after(1), Hung()
     producer = Clients("")
-    await cut_off(Postponer(load, producer, admin).work(), admin)  # type: ignore[arg-type]
+    await cut_off(RescheduleClient(load, producer, admin).work(), admin)  # type: ignore[arg-type]
     (sweep,) = load.history.sweeps
     assert sweep.answered_ms is None
-    assert left_behind(load.history, {}) == []
+    assert check_moved(load.history, {}) == []
     moved = {load.history.accepted[serial].message_id.sequence for serial in sweep.serials}
     stored = Stored(moved=dict.fromkeys(moved, DUE_MS))
     assert "reschedule" not in {one.name for one in check(load.history, stored)}
@@ -171,7 +171,7 @@ async def test_bulk_move_that_nobody_answered_is_known_and_promises_nothing() ->
 
 async def test_change_of_a_recurrence_that_nobody_answered_is_known() -> None:
     load, admin = ImpatientLoad.ending_after(100), Hung(answered=6)
-    await cut_off(Clockmaker(load, admin).work(), admin)  # type: ignore[arg-type]
+    await cut_off(RecurrenceClient(load, admin).work(), admin)  # type: ignore[arg-type]
     assert [one.answered_ms is None for one in load.history.changes] == [False] * 6 + [True]
 
 

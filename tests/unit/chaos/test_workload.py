@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Final
 
-from chaos.actors.company import GROUPS
+from chaos.actors.clients import GROUPS
 from chaos.workload import Workload
 from hourwheel.client.cluster_status import Role
 from hourwheel.clock import SystemClock

@@ -51,16 +51,16 @@ async def released(world: EngineWorld, due_ms: int) -> None:
 
 async def test_retention_is_kept_and_taken_back_and_is_the_topics_alone(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
-        default_ms = world.engine.status().log_retention_ms
+        default_ms = world.engine.gauges().log_retention_ms
         for topic in ("orders", "bills"):
             await world.publish(world.now_ms, topic=topic)
         assert await retain(world, 30 * DAY_MS) == 30 * DAY_MS
         await within(world.engine.update_topic("orders", CatalogUpdate("of the shop")))
         await world.restart()
         assert [one.retention_ms for one in world.topics()] == [0, 30 * DAY_MS]
-        assert world.engine.status().log_retention_ms == 30 * DAY_MS
+        assert world.engine.gauges().log_retention_ms == 30 * DAY_MS
         assert await retain(world, HOUR_MS) == HOUR_MS
-        assert world.engine.status().log_retention_ms == default_ms, "never less than that"
+        assert world.engine.gauges().log_retention_ms == default_ms, "never less than that"
         assert await retain(world, 0) == 0
 
 

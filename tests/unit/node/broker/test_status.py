@@ -5,9 +5,10 @@ import pytest
 from hourwheel.errors import DiskFull
 from hourwheel.formats.message_id import MessageId
 from hourwheel.v1.admin_pb2 import MessageState
+from hourwheel.v1.status_pb2 import ShardStatus
 from node.broker.disk_guard import DiskGuard
-from node.broker.status import describe, shard_status
-from node.contracts.broker import ShardStatusData
+from node.broker.status import describe, shard_gauges, shard_status
+from node.contracts.broker import ShardGauges
 from node.shard.recovery import ShardConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import ShardWorld
@@ -19,18 +20,22 @@ def world() -> ShardWorld:
     return ShardWorld(SimulatedDisk(), ShardConfig())
 
 
-def status(world: ShardWorld, *, free_bytes_min: int = 0) -> ShardStatusData:
+def status(world: ShardWorld) -> ShardStatus:
+    return shard_status(world.shard, world.mastership.epoch, world.maintenance)
+
+
+def gauges(world: ShardWorld, *, free_bytes_min: int = 0) -> ShardGauges:
     guard = DiskGuard(world.disk, free_bytes_min=free_bytes_min, reserve_bytes=0)
-    return shard_status(world.shard, world.mastership.epoch, world.maintenance, guard, world.now_ms)
+    return shard_gauges(world.shard, world.maintenance, guard, world.now_ms)
 
 
 def test_numbers_are_zero_when_nothing_was_published(world: ShardWorld) -> None:
-    found = status(world)
-    counts = (found.published_count, found.pending_count, found.released_count, found.overdue_count)
-    assert counts == (0, 0, 0, 0)
-    assert (found.next_due_ms, found.tick, found.run_count, found.cursor_lag_ms) == (0, 0, 0, 0)
+    found, beside = status(world), gauges(world)
+    counts = (found.published_count, found.pending_count, found.released_count)
+    assert (*counts, beside.overdue_count) == (0, 0, 0, 0)
+    assert (found.next_due_ms, found.tick, found.run_count, beside.cursor_lag_ms) == (0, 0, 0, 0)
     assert found.epoch == world.mastership.epoch
-    assert found.read_only_reason == ""
+    assert beside.read_only_reason == ""
 
 
 def test_numbers_are_told_when_there_is_something(world: ShardWorld) -> None:
@@ -50,7 +55,7 @@ def test_numbers_are_told_when_there_is_something(world: ShardWorld) -> None:
     assert (found.pending_count, found.released_count, found.cancelled_count) == (2, 2, 1)
     assert found.next_due_ms == now + HOUR_MS
     assert (found.tick, found.local_index) == (now // 1_000, 1)
-    assert (found.run_count, found.memtable_units) == (1, 1)
+    assert (found.run_count, gauges(world).memtable_units) == (1, 1)
     assert found.checkpoint_offset == saved
     assert saved < found.applied_offset == found.high_watermark < found.log_end_offset
     assert found.log_start_offset == 0
@@ -61,9 +66,10 @@ def test_numbers_are_told_when_there_is_something(world: ShardWorld) -> None:
     world.publish([world.now_ms] * 9)
     grown = world.shard.log.end_offset - end_offset
     assert status(world).disk_bytes == used_bytes + grown > used_bytes, "until the next look"
-    assert found.disk_free_bytes == world.disk.free_bytes()
-    assert found.near_bytes == world.shard.views.wheel.near.size_bytes
-    assert (found.overdue_count, found.cursor_lag_ms) == (0, 0)
+    beside = gauges(world)
+    assert beside.disk_free_bytes == world.disk.free_bytes()
+    assert beside.near_bytes == world.shard.views.wheel.near.size_bytes
+    assert (beside.overdue_count, beside.cursor_lag_ms) == (0, 0)
 
 
 def test_lag_is_told_when_what_is_due_is_not_released(world: ShardWorld) -> None:
@@ -72,13 +78,13 @@ def test_lag_is_told_when_what_is_due_is_not_released(world: ShardWorld) -> None
     world.commit()
     world.tick()
     world.now_ms = now + 400
-    found = status(world)
+    found = gauges(world)
     assert (found.overdue_count, found.cursor_lag_ms) == (2, 300)
 
 
 def test_reason_is_told_when_the_disk_is_full(world: ShardWorld) -> None:
     world.disk.capacity_bytes = world.disk.used_bytes("") + 100
-    found = status(world, free_bytes_min=1 << 20)
+    found = gauges(world, free_bytes_min=1 << 20)
     assert found.read_only_reason == DiskFull.reason
     assert found.disk_free_bytes == world.disk.free_bytes()
 

@@ -24,7 +24,7 @@ def test_offset_is_taken_at_once_when_a_reign_begins() -> None:
     time.begin(250.0)
     assert time.now_ms() == begin_ms + 250
     assert time.own_ms() == begin_ms
-    time.begin(-100.0)  # another reign, and nothing was said in the name of the former
+    time.begin(-100.0)  # another mastership, and nothing was said in the name of the former
     assert time.now_ms() == begin_ms - 100
 
 

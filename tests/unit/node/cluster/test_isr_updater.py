@@ -23,7 +23,7 @@ async def test_in_sync_change_is_asked_again_when_its_answer_is_lost(tmp_path: P
 
 
 async def test_node_ends_when_asking_meets_a_bug(tmp_path: Path) -> None:
-    """Else the change would count as under way for as long as the reign lasts."""
+    """Else the change would count as under way for as long as the mastership lasts."""
     async with MemberWorld(tmp_path) as world:
         world.expected.add("n1")
         n1 = await world.elect("n1")

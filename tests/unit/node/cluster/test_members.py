@@ -69,7 +69,7 @@ async def test_lost_node_is_replaced() -> None:
     assert (found.generation, found.is_changing) == (1, True)
     assert [one.node_id for one in found.members] == ["n1", "n2", "n4"]
     assert [one.has_replica for one in found.members] == [True, True, False]
-    assert found.former_node_ids == ("n3",)
+    assert found.former_node_ids == ["n3"]
 
 
 @pytest.mark.parametrize(

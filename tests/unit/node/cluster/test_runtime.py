@@ -208,7 +208,7 @@ async def test_cluster_of_one_serves_and_keeps_what_it_acknowledged(tmp_path: Pa
                 await consumer.ack(got)
                 epochs.append((await admin.status()).shards[0].epoch)
             facts = node.node._cluster.read_facts()  # type: ignore[union-attr]
-            assert facts.status.shard.may_act
+            assert facts.shard.may_act
             assert facts.epoch_stats.takeovers == 1
             assert (facts.is_clock_unsure, facts.heartbeat_age_ms) == (False, 0.0)
     assert epochs[0] < epochs[1]

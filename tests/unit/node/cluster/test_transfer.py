@@ -1,23 +1,25 @@
 """Handing mastership over on request: to whom, when it is answered, and why not."""
 
 import asyncio
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from hourwheel import errors
+from hourwheel.v1.admin_pb2 import GetStatusResponse
+from hourwheel.v1.status_pb2 import NodeStatus, ShardStatus
 from node.cluster.members import MemberAdministration
 from node.cluster.transfer import ServedCluster, TransferMember
 from node.cluster.view import ClusterView
-from node.contracts.cluster import ClusterStatusData, MastershipData, NodeStatusData
+from tests.support.changed import changed
 from tests.support.engine_world import let_others_run
 
 NODES = tuple(
-    NodeStatusData(node, f"{node}:1", is_alive=True, is_ready=True) for node in ("n1", "n2", "n3")
+    NodeStatus(node_id=node, address=f"{node}:1", is_alive=True, is_ready=True)
+    for node in ("n1", "n2", "n3")
 )
-BEFORE = MastershipData(epoch=4, master="n1", in_sync=("n1", "n2"), may_act=True)
+BEFORE = ShardStatus(epoch=4, master="n1", in_sync=("n1", "n2"), may_act=True)
 
 
 class World:
@@ -25,14 +27,14 @@ class World:
 
     def __init__(self, *, is_master: bool = True) -> None:
         self.replica = SimpleNamespace(identity=SimpleNamespace(node_id="n1"))
-        self.now = ClusterStatusData(NODES, BEFORE)
+        self.now = GetStatusResponse(nodes=NODES, shards=[BEFORE])
         self.asked: list[str] = []
         self.stayed = 0
         self._is_master = is_master
         self.wish = asyncio.Event()
         self.serving = ("", 0)
 
-    def status(self) -> ClusterStatusData:
+    def status(self) -> GetStatusResponse:
         return self.now
 
     def check(self) -> None:
@@ -47,7 +49,7 @@ class World:
         self.stayed += 1
 
     def elect(self, master: str, epoch: int) -> None:
-        self.now = replace(self.now, shard=replace(BEFORE, master=master, epoch=epoch))
+        self.now = changed(self.now, shards=[changed(BEFORE, master=master, epoch=epoch)])
 
     def is_serving(self, node: str, epoch: int) -> bool:
         return self.serving[0] == node and self.serving[1] >= epoch
@@ -106,7 +108,7 @@ async def test_transfer_is_refused_at_once_when_nobody_can_come(
     to: str, in_sync: tuple[str, ...], why: str
 ) -> None:
     world = World()
-    world.now = replace(world.now, shard=replace(BEFORE, in_sync=in_sync))
+    world.now = changed(world.now, shards=[changed(BEFORE, in_sync=in_sync)])
     with pytest.raises(errors.FailedPrecondition, match=why):
         await world.served().transfer_master(0, to)
     assert world.asked == []
@@ -125,7 +127,7 @@ async def test_wish_is_taken_back_when_nobody_comes(
     to: str, changes: dict[str, Any], why: str
 ) -> None:
     world = World()
-    world.now = replace(world.now, nodes=(NODES[0], replace(NODES[1], **changes), NODES[2]))
+    world.now = changed(world.now, nodes=(NODES[0], changed(NODES[1], **changes), NODES[2]))
     with pytest.raises(errors.FailedPrecondition, match=why):
         await world.served(timeout_s=0.01).transfer_master(0, to)
     assert (world.asked, world.stayed) == ([to], 1)

@@ -69,7 +69,7 @@ def test_it_counts_until_the_log_says_so() -> None:
     ranges.settle(stretch)
     assert ranges.count_unresolved(HELD, window) == 0
     ranges.settle(FilteredRange(OTHER, 1, 2, 3), again_ms=5)
-    assert ranges.next_due_ms() is None, "of another reign"
+    assert ranges.next_due_ms() is None, "of another mastership"
 
 
 def test_what_found_no_room_is_due_again_later() -> None:

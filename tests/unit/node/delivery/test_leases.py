@@ -414,7 +414,7 @@ def test_successor_has_the_same_leases_and_goes_on_behind_them() -> None:
     again = Leases()
     again.restore(successor.table(epoch=5), 0)
     (kept,) = (again.find_former(4, one.lease_id) for one in table.sparse if one.keeps_gaps)
-    assert kept is not None, "its receipts are still of the reign that gave it"
+    assert kept is not None, "its receipts are still of the mastership that gave it"
 
 
 def test_scattered_positions_that_cannot_be_read_are_bounded() -> None:

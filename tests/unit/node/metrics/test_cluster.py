@@ -1,23 +1,23 @@
 """What a node of several tells Prometheus, beside what a node alone does."""
 
-from dataclasses import replace
-
-from hourwheel.v1.status_pb2 import SHARD_ROLE_FOLLOWER, SHARD_ROLE_MASTER
-from node.contracts.broker import ShardStatusData
-from node.contracts.cluster import (
-    ClusterStatusData,
-    ControlStatusData,
-    FollowerStatusData,
-    MastershipData,
-    NodeStatusData,
+from hourwheel.v1.admin_pb2 import GetStatusResponse
+from hourwheel.v1.status_pb2 import (
+    SHARD_ROLE_FOLLOWER,
+    SHARD_ROLE_MASTER,
+    ControlStatus,
+    FollowerStatus,
+    NodeStatus,
+    ShardStatus,
 )
+from node.contracts.broker import ShardGauges
 from node.metrics import cluster as cluster_metrics
 from node.metrics.family import CertificateEnds, ClusterFacts, ControlFacts, NodeFacts, Scrape
 from node.telemetry.epoch_stats import EpochStats
 from node.telemetry.stats import ApiStats, EngineStats
+from tests.support.changed import changed
 
-NODES = tuple(NodeStatusData(node, f"{node}:7400") for node in ("n1", "n2", "n3"))
-MASTER = MastershipData(
+NODES = tuple(NodeStatus(node_id=node, address=f"{node}:7400") for node in ("n1", "n2", "n3"))
+MASTER = ShardStatus(
     epoch=5,
     master="n1",
     in_sync=("n1", "n2"),
@@ -25,25 +25,27 @@ MASTER = MastershipData(
     may_act=True,
     lease_left_ms=400,
     followers=(
-        FollowerStatusData("n2", 0, lag_bytes=10, heard_ms_ago=20, clock_offset_ms=-3.0),
-        FollowerStatusData("n3", 0, lag_bytes=999),
+        FollowerStatus(node_id="n2", lag_bytes=10, heard_ms_ago=20, clock_offset_ms=-3.0),
+        FollowerStatus(node_id="n3", lag_bytes=999),
     ),
     clock_offset_ms=1.5,
 )
-CONTROL = ControlStatusData("n2", term=4, has_majority=True)
+CONTROL = ControlStatus(leader_node_id="n2", term=4, has_majority=True)
 
 
 def told(cluster: ClusterFacts | None) -> dict[str, dict[tuple[str, ...], object]]:
-    status = ShardStatusData(log_end_offset=900, high_watermark=700)
+    status = ShardStatus(log_end_offset=900, high_watermark=700)
     facts = NodeFacts("1", "3", 0, 0.0, False)
-    scrape = Scrape(EngineStats(), status, [], ApiStats(forwarded=12), facts, 0, cluster)
+    scrape = Scrape(
+        EngineStats(), status, ShardGauges(), [], ApiStats(forwarded=12), facts, 0, cluster
+    )
     return {family.name: dict(family.read(scrape)) for family in cluster_metrics.FAMILIES}
 
 
 def facts(
-    shard: MastershipData, epoch_stats: EpochStats, *, heartbeat_age_ms: float = 0.0
+    shard: ShardStatus, epoch_stats: EpochStats, *, heartbeat_age_ms: float = 0.0
 ) -> ClusterFacts:
-    status = ClusterStatusData(NODES, shard, CONTROL)
+    status = GetStatusResponse(nodes=NODES, shards=[shard], control=CONTROL)
     return ClusterFacts(
         status, epoch_stats, is_clock_unsure=False, heartbeat_age_ms=heartbeat_age_ms
     )
@@ -90,7 +92,7 @@ def test_master_tells_how_its_followers_are() -> None:
 
 
 def test_follower_counts_received_heartbeats() -> None:
-    shard = replace(
+    shard = changed(
         MASTER,
         role=SHARD_ROLE_FOLLOWER,
         may_act=False,

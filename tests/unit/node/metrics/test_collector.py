@@ -10,16 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import hourwheel
 from hourwheel.stalls import Stall
+from hourwheel.v1.admin_pb2 import GetStatusResponse
+from hourwheel.v1.status_pb2 import ControlStatus, FollowerStatus, ShardStatus
 from node.broker.consumer_lag import LagReading, LagSeries
 from node.broker.due_reading import DueWithin
 from node.broker.slewed_clock import SlewedClock
-from node.contracts.broker import ShardStatusData
-from node.contracts.cluster import (
-    ClusterStatusData,
-    ControlStatusData,
-    FollowerStatusData,
-    MastershipData,
-)
+from node.contracts.broker import ShardGauges
 from node.metrics import collector
 from node.metrics.family import CertificateEnds, ClusterFacts, ControlFacts, ProcessFacts
 from node.metrics.table import FAMILIES
@@ -66,10 +62,8 @@ class World:
 
 
 def some_facts() -> ClusterFacts:
-    follower = FollowerStatusData("n2", 0, heard_ms_ago=1, clock_offset_ms=1.0)
-    status = ClusterStatusData(
-        nodes=(), shard=MastershipData(followers=(follower,)), control=ControlStatusData()
-    )
+    follower = FollowerStatus(node_id="n2", heard_ms_ago=1, clock_offset_ms=1.0)
+    status = GetStatusResponse(shards=[ShardStatus(followers=[follower])], control=ControlStatus())
     return ClusterFacts(
         status,
         EpochStats(),
@@ -97,8 +91,9 @@ def test_every_metric_of_the_table_is_served() -> None:
 
 def test_values_are_those_of_the_node() -> None:
     world = World()
-    world.engine.shard_status = ShardStatusData(
-        pending_count=70, overdue_count=7, cursor_lag_ms=1_500, disk_free_bytes=1 << 30
+    world.engine.shard_status = ShardStatus(pending_count=70)
+    world.engine.shard_gauges = ShardGauges(
+        overdue_count=7, cursor_lag_ms=1_500, disk_free_bytes=1 << 30
     )
     world.engine.stats.early_deliveries = 3
     world.engine.stats.checkpoint_ms = NOW_MS - 2_500
@@ -137,7 +132,7 @@ def test_histogram_is_cumulative_and_ends_with_infinity() -> None:
 def test_read_only_is_a_flag_whatever_the_reason_says() -> None:
     world = World()
     assert world.scrape()["hourwheel_read_only"][("0",)] == 0
-    world.engine.shard_status = ShardStatusData(read_only_reason="512 bytes are free")
+    world.engine.shard_gauges = ShardGauges(read_only_reason="512 bytes are free")
     assert world.scrape()["hourwheel_read_only"][("0",)] == 1
 
 

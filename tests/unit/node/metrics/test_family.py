@@ -1,12 +1,14 @@
 """The kinds of metrics that the table is made of."""
 
-from node.contracts.broker import ShardStatusData
+from hourwheel.v1.status_pb2 import ShardStatus
+from node.contracts.broker import ShardGauges
 from node.metrics.family import NodeFacts, Scrape, node_gauge, shard_counter, shard_gauge
 from node.telemetry.stats import ApiStats, EngineStats
 
 SCRAPE = Scrape(
     EngineStats(published=3),
-    ShardStatusData(pending_count=7),
+    ShardStatus(pending_count=7),
+    ShardGauges(),
     [],
     ApiStats(),
     NodeFacts("1", "3", 0, 2.0, False),

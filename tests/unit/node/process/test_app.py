@@ -98,14 +98,14 @@ def metrics_of(node: Node) -> str:
 
 async def test_node_serves_then_leaves_the_directory_to_another(tmp_path: Path) -> None:
     cluster_ids = set()
-    for reign in (1, 2):
+    for epoch in (1, 2):
         node = node_in(tmp_path)
         await node.start()
         status = await status_of(node)
         await node.stop(0)
         cluster_ids.add(status.cluster_id)
         assert status.nodes[0].address == node.address
-        assert status.shards[0].epoch == reign
+        assert status.shards[0].epoch == epoch
     assert len(cluster_ids) == 1
 
 

@@ -15,14 +15,14 @@ EPOCHS = [EpochEntry(Epoch(1), Offset(0)), EpochEntry(Epoch(4), Offset(100))]
 
 
 def make(members: str = "abc", *, isr: str | None = None) -> Master:
-    reign = EpochStart(
+    start = EpochStart(
         *(4, "a", "boot-a", bytes(16), 0, tuple(members)),
         start_offset=100,
         start_end=120,
         high_watermark=70,
     )
     in_sync = InSyncReplicas(4, frozenset(isr or members), 9, min(2, len(members)))
-    master = Master(reign, in_sync, CONFIG, 0.0)
+    master = Master(start, in_sync, CONFIG, 0.0)
     master.on_appended(120)
     return master
 

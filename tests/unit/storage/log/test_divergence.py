@@ -33,7 +33,7 @@ def entries_of(log: Log) -> list[EpochEntry]:
 
 @st.composite
 def related_logs(draw: st.DrawFn) -> list[Log]:
-    """Three logs after some reigns: the master appends, others copy some of its log or nothing."""
+    """Three logs after some epochs: the master appends, others copy some of its log or nothing."""
     logs: list[Log] = [[], [], []]
     for epoch in range(1, draw(st.integers(1, 8)) + 1):
         master = draw(st.integers(0, 2))
@@ -60,7 +60,7 @@ def test_parting_is_where_the_logs_differ_first(logs: list[Log]) -> None:
 def test_parting_is_no_further_when_the_follower_knows_epochs_without_any_batch(
     logs: list[Log], data: st.DataObject
 ) -> None:
-    """A reign of which nothing was written, or a log that was cut before its epochs were."""
+    """An epoch of which nothing was written, or a log that was cut before its epochs were."""
     master, follower = logs[0], logs[1]
     cut = data.draw(st.integers(0, len(follower)))
     found = find_divergence(entries_of(master), (0, len(master)), entries_of(follower), (0, cut))

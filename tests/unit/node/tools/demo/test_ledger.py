@@ -119,7 +119,7 @@ def renamed(books: Ledger, index: int) -> None:
     ("happens", "counted", "why"),
     [
         (twice, "duplicated", "came again"),
-        (strange, "wrong", "a body that nobody sent"),
+        (strange, "wrong", "a body that was never sent"),
         (cancelled, "wrong", "although it was cancelled"),
         (unknown, "wrong", "does not know"),
         (renamed, "wrong", "was scheduled as other"),
@@ -143,7 +143,7 @@ def test_it_is_found_when_something_is_wrong(
         ({"arrived_ms": START_MS - 1.0}, "early", "early"),
         ({"due_ms": 5}, "wrong", "says due 5"),
         ({"message_id": "x"}, "wrong", "was scheduled as"),
-        ({"body": b"{}"}, "wrong", "nobody sent"),
+        ({"body": b"{}"}, "wrong", "never sent"),
     ],
 )
 def test_delivery_is_compared_with_what_was_scheduled(

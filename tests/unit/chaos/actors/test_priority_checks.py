@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from chaos.actors.precedence import VISIBLE_MS, out_of_rank
+from chaos.actors.priority_checks import VISIBLE_MS, check_priorities
 from chaos.history import Accepted, Delivery, History, Sent, Stored
 from hourwheel.formats.message_id import MessageId
 
@@ -36,7 +36,7 @@ def came(
 
 
 def count(history: History, **moved: int) -> int:
-    found = list(out_of_rank(history, Stored(moved=dict.fromkeys(moved.values(), DUE_MS))))
+    found = list(check_priorities(history, Stored(moved=dict.fromkeys(moved.values(), DUE_MS))))
     assert {name for name, _ in found} <= {"priority"}
     return len(found)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from chaos.actors import rereader
-from chaos.actors.company import GROUPS
+from chaos.actors import resets
+from chaos.actors.clients import GROUPS
 from hourwheel import errors
 from hourwheel.client.groups.positions import GroupReset
 from hourwheel.formats.message_id import MessageId
@@ -21,18 +21,18 @@ class Producer:
         self.priorities: set[int] = set()
 
     async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
-        assert topic == rereader.TOPIC
+        assert topic == resets.TOPIC
         self.priorities |= {one.priority for one in messages}
         return [MessageId(0, 1, at, 0) for at, _ in enumerate(messages)]
 
 
 async def test_messages_have_priorities_and_are_waited_for() -> None:
     load, producer = ImpatientLoad.ending_after(LISTS), Producer()
-    await rereader.publish_reread(load, producer)  # type: ignore[arg-type]
+    await resets.publish_before_resets(load, producer)  # type: ignore[arg-type]
     assert load.open_count == len(load.history.sent)
     assert len(producer.priorities) > 1
-    assert {GROUPS[name][0] for name in rereader.GROUPS} == {rereader.TOPIC}
-    assert set(rereader.READERS) == set(rereader.GROUPS)
+    assert {GROUPS[name][0] for name in resets.GROUPS} == {resets.TOPIC}
+    assert set(resets.READERS) == set(resets.GROUPS)
 
 
 class Admin:
@@ -42,7 +42,7 @@ class Admin:
         self.asked: list[dict[str, Any]] = []
 
     async def reset_group(self, group: str, topic: str, **where: Any) -> GroupReset:
-        assert (group, topic) == (rereader.AGAIN, rereader.TOPIC)
+        assert (group, topic) == (resets.AGAIN, resets.TOPIC)
         self.asked.append(where)
         if len(self.asked) == 2:
             raise errors.InvalidArgument
@@ -53,7 +53,7 @@ class Admin:
 
 async def test_group_is_reset_back_and_on_and_what_was_refused_is_left_out() -> None:
     load, admin = ImpatientLoad.ending_after(RESETS), Admin()
-    await rereader.Rereader(load, admin).work()  # type: ignore[arg-type]
+    await resets.ResetClient(load, admin).work()  # type: ignore[arg-type]
     told = [one.positions for one in load.history.resets]
     assert told[:3] == [(1, 100), None, (4, 100)]
     assert len(told) == RESETS, "one was refused, and one more came in the end"
@@ -78,7 +78,7 @@ class SilentAdmin:
 
 async def test_reset_that_is_cut_off_may_have_been_done() -> None:
     load, admin = ImpatientLoad.ending_after(RESETS), SilentAdmin()
-    working = asyncio.create_task(rereader.Rereader(load, admin).work())  # type: ignore[arg-type]
+    working = asyncio.create_task(resets.ResetClient(load, admin).work())  # type: ignore[arg-type]
     await admin.begun.wait()
     working.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,7 +1,7 @@
-"""A group that begins anew under load, further back or further on, again and again.
+"""A group that is reset under load, further back or further on, again and again.
 
 Another group reads the same messages, some of which have priorities, and is never reset: to it
-nothing may happen. What the first one must get: chaos/actors/beginnings.py.
+nothing may happen. What the first one must get: chaos/actors/reset_checks.py.
 """
 
 import random
@@ -39,14 +39,14 @@ def lease_of(message: ReceivedMessage) -> tuple[int, int]:
     return handle.epoch, handle.lease_id & ~_SPARSE
 
 
-async def publish_reread(load: Load, producer: AsyncProducer) -> None:
+async def publish_before_resets(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
     await publish_lists(
         load, producer, TOPIC, "reread", pause_ms=_LISTS_PAUSE_MS, priorities=_PRIORITIES
     )
 
 
-class Rereader:
+class ResetClient:
     """Resets the group, one reset after the other."""
 
     def __init__(self, load: Load, admin: AsyncAdmin) -> None:
@@ -67,7 +67,7 @@ class Rereader:
             await self._load.pass_ms(_RESETS_PAUSE_MS[0])
 
     async def _reset(self, where: dict[str, Any]) -> bool:
-        """Once: what is refused is not done, and what nobody knows of may be. Whether it is."""
+        """Once: what is refused is not done, and what has no answer may be. Whether it is."""
         load, reported, is_refused = self._load, None, False
         requested_ms = load.clock.wall_ms()
         try:
@@ -75,7 +75,7 @@ class Rereader:
             self._positions = reported
         except errors.HourwheelError as error:
             is_refused = not is_undecided(error)
-        finally:  # of what is cut off nobody knows, too
+        finally:  # what is cut off is unknown, too
             if not is_refused:
                 at_ms = requested_ms, load.clock.wall_ms()
                 load.history.resets.append(Reset(AGAIN, reported, *at_ms))

@@ -8,7 +8,7 @@ import random
 from typing import Final
 
 from chaos.actors.load import Load
-from chaos.actors.pupils import Rules
+from chaos.actors.ordered_keys import Rules
 from chaos.history import Sent, body_of
 from hourwheel import AsyncProducer, Message
 
@@ -25,9 +25,9 @@ _OPEN_MAX: Final = 20
 _PAUSE_MS: Final = 1_500
 
 
-async def publish_ranked(load: Load, producer: AsyncProducer) -> None:
+async def publish_prioritized(load: Load, producer: AsyncProducer) -> None:
     """A burst after the other, until there shall be no more."""
-    chooser = load.chooser("ranker")
+    chooser = load.chooser("priorities")
     while not load.is_stopping:
         if load.open_in(TOPIC) < _OPEN_MAX:
             await _publish(load, producer, chooser)

@@ -1,6 +1,6 @@
 """What groups may hold, by hand: what is planted is found, and nothing else."""
 
-from chaos.actors.turns import beyond_limits, out_of_turn
+from chaos.actors.order_checks import check_limits, check_order
 from chaos.history import Delivery, Entry, Finish, History, Stored, Verb
 from hourwheel.formats.message_id import MessageId
 
@@ -40,7 +40,7 @@ def test_nothing_is_found_when_each_comes_in_its_turn() -> None:
     deliver(history, 2, 511, epoch=2)
     deliver(history, 2, 2_000, epoch=2, attempt=2)  # dead or skipped: it is never acknowledged
     deliver(history, 3, 2_900, epoch=2)
-    assert not list(out_of_turn(history, stored))
+    assert not list(check_order(history, stored))
 
 
 def test_order_is_broken_when_an_earlier_one_comes_later() -> None:
@@ -48,11 +48,11 @@ def test_order_is_broken_when_an_earlier_one_comes_later() -> None:
     deliver(history, 2, 10)
     finish(history, 2, 11.0)
     deliver(history, 1, 12)
-    ((name, text),) = out_of_turn(history, stored)
+    ((name, text),) = check_order(history, stored)
     assert name == "order"
     assert "'a' of ledger" in text
     history.ordered.clear()
-    assert not list(out_of_turn(history, stored))
+    assert not list(check_order(history, stored))
 
 
 def test_order_is_broken_when_the_earlier_one_comes_again_after_another_master() -> None:
@@ -60,7 +60,7 @@ def test_order_is_broken_when_the_earlier_one_comes_again_after_another_master()
     deliver(history, 1, 10)
     deliver(history, 2, 20, epoch=2)
     deliver(history, 1, 15, epoch=3)
-    assert [name for name, _ in out_of_turn(history, stored)] == ["order"]
+    assert [name for name, _ in check_order(history, stored)] == ["order"]
 
 
 def test_order_is_broken_when_the_next_comes_before_the_acknowledgement() -> None:
@@ -68,8 +68,8 @@ def test_order_is_broken_when_the_next_comes_before_the_acknowledgement() -> Non
     deliver(history, 1, 10)
     deliver(history, 2, 20)
     finish(history, 1, 30.0)
-    assert [name for name, _ in out_of_turn(history, stored)] == ["order"]
-    assert not list(out_of_turn(history, stored, clock_ms=10.0))
+    assert [name for name, _ in check_order(history, stored)] == ["order"]
+    assert not list(check_order(history, stored, clock_ms=10.0))
 
 
 def test_order_holds_when_the_next_comes_in_the_millisecond_of_the_acknowledgement() -> None:
@@ -77,15 +77,15 @@ def test_order_holds_when_the_next_comes_in_the_millisecond_of_the_acknowledgeme
     deliver(history, 1, 10)
     finish(history, 1, 20.9)
     deliver(history, 2, 20)
-    assert not list(out_of_turn(history, stored))
+    assert not list(check_order(history, stored))
     deliver(history, 3, 19)
-    assert [name for name, _ in out_of_turn(history, stored)] == ["order"]
+    assert [name for name, _ in check_order(history, stored)] == ["order"]
 
 
 def test_order_is_broken_when_the_log_says_so() -> None:
     history, stored = life()
     stored.overtaken.append((102, 101))
-    assert [name for name, _ in out_of_turn(history, stored)] == ["order"]
+    assert [name for name, _ in check_order(history, stored)] == ["order"]
 
 
 def test_limits_hold_when_leases_end_before_others_begin() -> None:
@@ -96,11 +96,11 @@ def test_limits_hold_when_leases_end_before_others_begin() -> None:
     finish(history, 1, 30.9, "nack")
     deliver(history, 3, 30)  # in the same millisecond
     deliver(history, 4, 20 + INVISIBLE_MS)
-    assert not list(beyond_limits(history))
+    assert not list(check_limits(history))
     deliver(history, 1, 40, epoch=2)
-    assert not list(beyond_limits(history))
+    assert not list(check_limits(history))
     deliver(history, 5, 35)
-    assert [name for name, _ in beyond_limits(history)] == ["in flight"]
+    assert [name for name, _ in check_limits(history)] == ["in flight"]
 
 
 def takeover(*ends: tuple[float, float, bool]) -> History:
@@ -119,13 +119,13 @@ def takeover(*ends: tuple[float, float, bool]) -> History:
 
 
 def test_limits_hold_when_the_receipt_of_a_former_master_ends_a_lease() -> None:
-    assert not list(beyond_limits(takeover((20.0, 540.0, True))))
-    assert not list(beyond_limits(takeover((20.0, 30.0, False)))), "it may come later"
+    assert not list(check_limits(takeover((20.0, 540.0, True))))
+    assert not list(check_limits(takeover((20.0, 30.0, False)))), "it may come later"
 
 
 def test_limits_are_broken_when_nothing_has_ended_the_new_master_s_lease() -> None:
     for ends in ((), ((20.0, 30.0, True),), ((601.0, 602.0, True),)):
-        assert [name for name, _ in beyond_limits(takeover(*ends))] == ["in flight"], ends
+        assert [name for name, _ in check_limits(takeover(*ends))] == ["in flight"], ends
 
 
 def test_pace_is_too_fast_when_a_second_has_more_than_its_messages_and_the_burst() -> None:
@@ -133,6 +133,6 @@ def test_pace_is_too_fast_when_a_second_has_more_than_its_messages_and_the_burst
     history.limits = {GROUP: (0, 20)}
     for number in range(23):
         deliver(history, 10 + number, 40 * number)
-    assert not list(beyond_limits(history))
+    assert not list(check_limits(history))
     deliver(history, 50, 900)
-    assert [name for name, _ in beyond_limits(history)] == ["too fast"]
+    assert [name for name, _ in check_limits(history)] == ["too fast"]

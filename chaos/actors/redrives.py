@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Final
 
 from chaos.actors.load import Load, publish_lists
-from chaos.actors.rereader import lease_of
-from chaos.actors.trader import until_answered
+from chaos.actors.resets import lease_of
+from chaos.actors.transactions import until_answered
 from chaos.history import Chance, History, Redrive, Stored, serial_of
 from hourwheel import (
     AsyncAdmin,
@@ -36,7 +36,7 @@ _LISTS_PAUSE_MS: Final = 150
 _REDRIVES_PAUSE_MS: Final = (100, 900)
 
 
-async def publish_doomed(load: Load, producer: AsyncProducer) -> None:
+async def publish_rejected(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
     await publish_lists(load, producer, TOPIC, "doomed", pause_ms=_LISTS_PAUSE_MS)
 
@@ -116,7 +116,9 @@ async def _redrive(load: Load, admin: AsyncAdmin) -> bool:
     return answered_ms is not None
 
 
-def redriven(history: History, stored: Stored, clock_ms: float = 0.0) -> Iterator[tuple[str, str]]:
+def check_redrives(
+    history: History, stored: Stored, clock_ms: float = 0.0
+) -> Iterator[tuple[str, str]]:
     """I10: each dead letter comes again once for each re-drive, and what is done with never."""
     chances: dict[int, list[Chance]] = defaultdict(list)
     for one in history.chances:

@@ -1,4 +1,4 @@
-"""What was promised of messages that expire, held against what consumers saw and the log says.
+"""Checks of messages that expire: what consumers saw, and what the log says.
 
 Each function yields (name, text) of what was not kept: see chaos/checker.py. When a message expires
 follows from what its producer asked for, and not from the metadata that the node reads.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from chaos.history import Delivery, History, Stored
 
 
-def out_of_date(
+def check_expiry(
     history: History, stored: Stored, clock_ms: float = 0.0, held_ms: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """I2, I3: handed out before it expires, or done with once when it has.

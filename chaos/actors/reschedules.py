@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from chaos.actors.load import Load
-from chaos.actors.trader import until_answered
+from chaos.actors.transactions import until_answered
 from chaos.history import Accepted, History, Sent, Sweep, body_of
 from chaos.message_mix import FAR_MS, FAR_MS_MAX
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
@@ -18,13 +18,13 @@ _AHEAD_MS: Final = 1_500
 _PAUSE_MS: Final = 500
 
 
-class Postponer:
+class RescheduleClient:
     """Publishes lists of messages, half of which it moves by what they have in common."""
 
     def __init__(self, load: Load, producer: AsyncProducer, admin: AsyncAdmin) -> None:
         """Nothing is published yet."""
         self._load, self._producer, self._admin = load, producer, admin
-        self._chooser = load.chooser("postponer")
+        self._chooser = load.chooser("reschedules")
 
     async def work(self) -> None:
         """Until there shall be no more. What is moved is moved to its end."""
@@ -80,8 +80,8 @@ class Postponer:
         load.note()
 
 
-def left_behind(history: History, moved: dict[int, int]) -> list[tuple[str, str]]:
-    """I6: what a bulk move was told to have moved is where it was moved to, and nothing else is.
+def check_moved(history: History, moved: dict[int, int]) -> list[tuple[str, str]]:
+    """I6: what a bulk move says it has moved is where it was moved to, and nothing else is.
 
     Args:
         history: of the run.

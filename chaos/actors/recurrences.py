@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from chaos.actors.load import Load
-from chaos.actors.trader import until_answered
+from chaos.actors.transactions import until_answered
 from chaos.history import Change, Occurrence
 from hourwheel import AsyncAdmin, AsyncConsumer, Message, Times, errors
 
@@ -22,7 +22,7 @@ _COUNT: Final = 100_000
 _TIMES: Final = Times(every=timedelta(milliseconds=EVERY_MS), count=_COUNT)
 
 
-class Clockmaker:
+class RecurrenceClient:
     """Makes and changes recurrences, and takes them all away in the end."""
 
     def __init__(self, load: Load, admin: AsyncAdmin) -> None:
@@ -32,7 +32,7 @@ class Clockmaker:
 
     async def work(self) -> None:
         """Until there shall be no more; then each that goes on must have come once more."""
-        load, chooser = self._load, self._load.chooser("clockmaker")
+        load, chooser = self._load, self._load.chooser("recurrences")
         for name in self._states:
             await self._change(name, "put")
         while not load.is_stopping:

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from chaos.actors import postponer
-from chaos.actors.postponer import Postponer, left_behind
+from chaos.actors import reschedules
+from chaos.actors.reschedules import RescheduleClient, check_moved
 from chaos.history import Accepted, History, Sweep
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
@@ -23,7 +23,7 @@ class Node:
         self.calls = 0
 
     async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
-        assert topic == postponer.TOPIC
+        assert topic == reschedules.TOPIC
         self.calls += 1
         if self.calls == 2:
             raise errors.Unavailable
@@ -47,7 +47,7 @@ class Node:
 
 async def test_a_move_is_asked_for_again_to_the_same_instant() -> None:
     load, node = ImpatientLoad.ending_after(LISTS), Node()
-    await Postponer(load, node, node).work()  # type: ignore[arg-type]
+    await RescheduleClient(load, node, node).work()  # type: ignore[arg-type]
     assert len(load.history.sweeps) == LISTS - 1
     assert node.asked[0] == node.asked[1]
     assert [one.due_ms for one in load.history.sweeps] == [due_ms for _, due_ms in node.asked[1:]]
@@ -60,6 +60,6 @@ def test_what_a_move_has_left_behind_is_found() -> None:
     for serial in (1, 2, 3):
         history.accepted[serial] = Accepted(MessageId(0, 1, serial, DUE_MS), 0.0)
     history.sweeps.append(Sweep((1, 2, 3), 500, 1.0, 2.0))
-    assert left_behind(history, {1: 500, 2: 500, 3: 700}) == []
-    found = left_behind(history, {1: 499, 3: 500})
+    assert check_moved(history, {1: 500, 2: 500, 3: 700}) == []
+    found = check_moved(history, {1: 499, 3: 500})
     assert [name for name, _ in found] == ["reschedule", "reschedule"]

@@ -1,4 +1,4 @@
-"""What was promised of groups that begin anew, held against what consumers saw. No node, no clock.
+"""Checks of groups that were reset: what their consumers saw. No node, no clock.
 
 A group's resets divide its deliveries into *lives*: a lease belongs to the life that the resets
 have begun whose record names an earlier one. In each life the group gets messages as if there were
@@ -25,7 +25,7 @@ def last_life(stored: Stored, group: str) -> int:
     return len(stored.begun.get(group, ()))
 
 
-def begun_anew(
+def check_resets(
     history: History, stored: Stored, clock_ms: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """I10: a group that was reset gets all from there on, and nothing of before."""
@@ -52,7 +52,7 @@ def begun_anew(
 def _match(
     requested: list[Reset], begun: list[Begun], clock_ms: float
 ) -> tuple[dict[Reset, int], int]:
-    """Reset that was told to be done -> the life that it began; and how many others there are."""
+    """Reset that was confirmed -> the life that it began; and how many others there are."""
     done = [one for one in requested if one.positions is not None]
     matched: dict[Reset, int] = {}
     for life, one in enumerate(begun, 1):
@@ -80,7 +80,7 @@ def _where(history: History, stored: Stored, group: str) -> Iterator[tuple[str, 
 def _stale(
     history: History, stored: Stored, matched: dict[Reset, int], clock_ms: float
 ) -> Iterator[tuple[str, str]]:
-    """Once a reset is told to be done, nothing of the lives before it counts or comes."""
+    """Once a reset is confirmed, nothing of the lives before it counts or comes."""
     for reset, life in matched.items():
         for one in history.deliveries:
             is_later = one.group == reset.group and one.receive_ms > reset.answered_ms + clock_ms

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chaos.actors import pupils
+from chaos.actors import ordered_keys
 from chaos.history import History
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
@@ -24,7 +24,7 @@ class Producer:
         self.calls = 0
 
     async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
-        assert topic == pupils.TOPIC
+        assert topic == ordered_keys.TOPIC
         self.calls += 1
         if self.calls == 3:
             raise errors.Unavailable
@@ -34,12 +34,12 @@ class Producer:
 
 async def test_lists_have_few_hot_keys_and_many_others_and_are_bounded() -> None:
     load, producer = ImpatientLoad.ending_after(LISTS), Producer()
-    await pupils.publish_in_order(load, producer)  # type: ignore[arg-type]
+    await ordered_keys.publish_in_order(load, producer)  # type: ignore[arg-type]
     assert set(load.history.keys) == set(load.history.sent)
     assert producer.keys["hot-1"] > 5 < producer.keys["hot-2"]
     assert len(producer.keys) > 20
     assert len(load.given_up) == 1
-    assert pupils.OPEN_MAX <= load.open_in(pupils.TOPIC) < pupils.OPEN_MAX + 10
+    assert ordered_keys.OPEN_MAX <= load.open_in(ordered_keys.TOPIC) < ordered_keys.OPEN_MAX + 10
     assert producer.calls < LISTS, "nobody sees any of it, so it ends"
 
 
@@ -62,13 +62,13 @@ class Admin:
 async def test_blocked_messages_are_skipped_or_given_up(seed: int) -> None:
     admin, history = Admin(), History()
     with pytest.raises(asyncio.CancelledError):
-        await pupils.decide(admin, history, random.Random(seed))  # type: ignore[arg-type]
+        await ordered_keys.decide(admin, history, random.Random(seed))  # type: ignore[arg-type]
     ((group, topic, ids, action),) = admin.unblocked
-    assert (group, topic, ids) == ("gamma-block", pupils.TOPIC, list(BLOCKED))
+    assert (group, topic, ids) == ("gamma-block", ordered_keys.TOPIC, list(BLOCKED))
     assert action in {"skip", "dead-letter"}
     asked = {("gamma-block", one.sequence) for one in BLOCKED}
     assert history.skips == (asked if action == "skip" else set())
 
 
 def test_some_messages_are_poison() -> None:
-    assert [one for one in range(1, 120) if pupils.is_poison(one)] == [53, 106]
+    assert [one for one in range(1, 120) if ordered_keys.is_poison(one)] == [53, 106]

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from chaos.actors.namer import publish_unique
+from chaos.actors.dedup_keys import publish_unique
 from chaos.workload import Workload
 from hourwheel import DedupAnswer, DedupOutcome, errors
 from hourwheel.formats.message_id import MessageId

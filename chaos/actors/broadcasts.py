@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from chaos.actors.load import Load, publish_lists
-from chaos.actors.trader import until_answered
+from chaos.actors.transactions import until_answered
 from chaos.history import Heard, History, Pause, Stored, serial_of
 from hourwheel import (
     AsyncAdmin,
@@ -37,7 +37,7 @@ _LISTS_PAUSE_MS: Final = 150
 _PAUSES_MS: Final = (200, 1_500)
 
 
-async def publish_news(load: Load, producer: AsyncProducer) -> None:
+async def publish_broadcast(load: Load, producer: AsyncProducer) -> None:
     """Lists of few messages, until there shall be no more."""
     await publish_lists(load, producer, TOPIC, "news", pause_ms=_LISTS_PAUSE_MS)
 
@@ -96,7 +96,7 @@ async def pause_and_resume(load: Load, admin: AsyncAdmin) -> None:
         load.note()
 
 
-def heard_by_all(
+def check_members(
     history: History, stored: Stored, clock_ms: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """I1: each member of a broadcast gets each message, and none that it is done with."""
@@ -114,7 +114,7 @@ def heard_by_all(
                 yield "delivered after ack", f"{member} was done with it: {one}"
 
 
-def while_paused(history: History, clock_ms: float = 0.0) -> Iterator[tuple[str, str]]:
+def check_pauses(history: History, clock_ms: float = 0.0) -> Iterator[tuple[str, str]]:
     """I10: a group that was paused gets nothing until its resumption is requested."""
     pauses = history.pauses
     came = [one for one in history.deliveries if one.group == PAUSED]

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from chaos.actors.beginnings import begun_anew
+from chaos.actors.reset_checks import check_resets
 from chaos.checker import check
 from chaos.history import (
     Accepted,
@@ -68,7 +68,7 @@ def a_run() -> tuple[History, Stored]:
 
 
 def names(history: History, stored: Stored) -> set[str]:
-    return {name for name, _ in begun_anew(history, stored)}
+    return {name for name, _ in check_resets(history, stored)}
 
 
 def test_nothing_is_found_when_all_comes_again_from_where_the_group_began() -> None:

@@ -1,4 +1,4 @@
-"""What groups may hold, as their consumers see it: no node, no clock, no log but for the order.
+"""Checks of ordering keys and limits, as consumers see them: no node, no clock.
 
 Of one ordering key a group gets one message at a time, in the order of the queue; and no group
 holds more messages, or gets them faster, than it may. Each function yields (name, text) of what was
@@ -20,13 +20,13 @@ _BURST_PARTS: Final = 10
 _SECOND_MS: Final = 1_000
 
 
-def out_of_turn(
+def check_order(
     history: History, stored: Stored, clock_ms: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """I10: a message of an ordered group comes when all before it, of its key, are done with.
 
     What comes before, says the log; what is done with, the consumers: a message that comes again
-    was not, nor one whose acknowledgement nobody has asked for yet.
+    was not, nor one that was not yet to be acknowledged.
     """
     places = {one.sequence: at for at, one in enumerate(stored.queued) if one.topic[:1] != "%"}
     acked_ms: dict[tuple[str, int], float] = {}
@@ -59,7 +59,7 @@ def _when(one: Delivery) -> tuple[int, int]:
     return one.epoch, one.receive_ms
 
 
-def beyond_limits(history: History, clock_ms: float = 0.0) -> Iterator[tuple[str, str]]:
+def check_limits(history: History, clock_ms: float = 0.0) -> Iterator[tuple[str, str]]:
     """I10: no more live leases at a time, and no more messages a second, than the group may have.
 
     Counted in each mastership alone: another one knows nothing of leases before it, unless it took
@@ -111,7 +111,7 @@ def _may_end(finish: Finish, one: Delivery, clock_ms: float) -> bool:
     Also where it was asked for with the receipt of a former master's lease: the new master may
     hand the message out again before that request comes to it, and then takes it. What was
     confirmed before this lease began has ended another one; when a request that failed had its
-    effect, if ever, nobody knows.
+    effect, if ever, is unknown.
     """
     return not finish.is_ok or finish.answered_ms >= one.receive_ms - clock_ms
 

@@ -1,9 +1,9 @@
-"""What was promised of priorities, held against what consumers saw. No node, no clock.
+"""Checks of priorities: what consumers saw of each burst. No node, no clock.
 
 Messages of one burst are published at once, and fall due at once: so where one of them is visible,
 the others are, but for those that are published or released a moment later. Of these a group must
 not get a lower one while a higher one is there that it never got. What another mastership handed
-out, and nobody heard of, only that one knows: so each mastership is judged alone.
+out, and did not arrive, only that one knows: so each mastership is checked alone.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ VISIBLE_MS: Final = 300.0
 """So long after a burst's last message is due and was acknowledged all of it is visible."""
 
 
-def out_of_rank(
+def check_priorities(
     history: History, stored: Stored, clock_ms: float = 0.0
 ) -> Iterator[tuple[str, str]]:
     """I10: of what is visible to a group the highest priority comes first."""

@@ -1,9 +1,9 @@
-"""The trader ends what it prepares, by itself or when it is asked, and tells what it was told."""
+"""The client ends what it prepares, by itself or when it is asked, and records the answers."""
 
 import asyncio
 from collections.abc import Sequence
 
-from chaos.actors.trader import Trader
+from chaos.actors.transactions import TransactionClient
 from chaos.history import body_of
 from hourwheel import AsyncTransactions, Message, errors
 from hourwheel.client.transactions.words import CheckedTransaction
@@ -25,15 +25,18 @@ async def test_each_transaction_has_the_outcome_of_its_number() -> None:
     def fail(serials: list[int], error: errors.HourwheelError) -> None:
         failed.update(dict.fromkeys(serials, error))
 
-    async with ApiWorld() as world, AsyncTransactions(world.address, group="traders") as client:
-        trader = Trader(client, "beta", accept, fail, contradictions)
+    async with (
+        ApiWorld() as world,
+        AsyncTransactions(world.address, group="transactions") as client,
+    ):
+        actor = TransactionClient(client, "beta", accept, fail, contradictions)
         for first in range(1, 7):
             serials = [first, first + 100]
-            await trader.trade(serials, [Message(body_of(one)) for one in serials])
-        lost = AsyncTransactions(world.address, group="traders")
+            await actor.run(serials, [Message(body_of(one)) for one in serials])
+        lost = AsyncTransactions(world.address, group="transactions")
         await lost.prepare({"beta": Message(body_of(20))})  # nobody waits for its end
         await lost.close()
-        answering = asyncio.ensure_future(trader.answer())
+        answering = asyncio.ensure_future(actor.answer())
         states = world.engine.transactions.states
         await until(lambda: TransactionState.OPEN not in states.values() and len(states) == 7)
         await until(lambda: {1, 6} <= accepted | failed.keys())
@@ -59,14 +62,14 @@ class Repeating(AsyncTransactions):
 
 async def test_check_back_that_comes_late_changes_nothing() -> None:
     accepted: list[int] = []
-    async with ApiWorld() as world, Repeating(world.address, group="traders") as client:
-        trader = Trader(
+    async with ApiWorld() as world, Repeating(world.address, group="transactions") as client:
+        actor = TransactionClient(
             client, "beta", lambda serials, _: accepted.extend(serials), lambda *_: None, []
         )
-        await trader.trade([1], [Message(body_of(1))])
-        answering = asyncio.ensure_future(trader.answer())
+        await actor.run([1], [Message(body_of(1))])
+        answering = asyncio.ensure_future(actor.answer())
         await until(lambda: client.heard == 1 and accepted == [1])
-        lost = AsyncTransactions(world.address, group="traders")
+        lost = AsyncTransactions(world.address, group="transactions")
         await lost.prepare({"beta": Message(body_of(20))})
         await lost.close()
         await until(lambda: client.heard == 2 or answering.done())

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from chaos.actors import newsroom
+from chaos.actors import broadcasts
 from chaos.history import Delivery, Entry, Heard, History, Kept, Pause, Stored
 from hourwheel.formats.message_id import MessageId
 from tests.support.impatient_load import ImpatientLoad
@@ -18,16 +18,16 @@ def a_run() -> tuple[History, Stored]:
     """Two messages, which each member got once."""
     history, stored = History(), Stored()
     for serial in SERIALS:
-        stored.queued.append(Entry(newsroom.TOPIC, serial - 1, 1))
+        stored.queued.append(Entry(broadcasts.TOPIC, serial - 1, 1))
         stored.messages[serial - 1] = Kept(serial, 3, T_MS)
         history.heard += [
-            Heard(member, serial, T_MS + 10, T_MS + 20.0) for member in newsroom.MEMBERS
+            Heard(member, serial, T_MS + 10, T_MS + 20.0) for member in broadcasts.MEMBERS
         ]
     return history, stored
 
 
 def names(history: History, stored: Stored) -> set[str]:
-    return {name for name, _ in newsroom.heard_by_all(history, stored)}
+    return {name for name, _ in broadcasts.check_members(history, stored)}
 
 
 def test_nothing_is_found_when_each_member_got_all() -> None:
@@ -64,9 +64,9 @@ def test_paused_group_gets_nothing_until_it_is_to_be_resumed(
         Pause(False, T_MS + 300.0, T_MS + 310.0),
         Pause(True, T_MS + 500.0, T_MS + 600.0),
     ]
-    who = newsroom.PAUSED, newsroom.TOPIC, 1, MessageId(0, 3, 0, T_MS), 1, 3
+    who = broadcasts.PAUSED, broadcasts.TOPIC, 1, MessageId(0, 3, 0, T_MS), 1, 3
     history.deliveries = [Delivery(*who, T_MS + receive_ms, T_MS + receive_ms + 1.0, 500)]
-    found = {name for name, _ in newsroom.while_paused(history)}
+    found = {name for name, _ in broadcasts.check_pauses(history)}
     assert found == ({"while paused"} if is_found else set())
 
 
@@ -75,12 +75,12 @@ class Admin:
         self.states: list[bool] = []
 
     async def update_group(self, group: str, **changes: Any) -> None:
-        assert group == newsroom.PAUSED
+        assert group == broadcasts.PAUSED
         self.states.append(changes["is_paused"])
 
 
 async def test_group_is_paused_and_resumed_and_runs_in_the_end() -> None:
     load, admin = ImpatientLoad.ending_after(CHANGES), Admin()
-    await newsroom.pause_and_resume(load, admin)  # type: ignore[arg-type]
+    await broadcasts.pause_and_resume(load, admin)  # type: ignore[arg-type]
     assert admin.states == [True, False] * (CHANGES // 2 + 1)
     assert [one.is_paused for one in load.history.pauses] == admin.states

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from chaos.actors import redriver
+from chaos.actors import redrives
 from chaos.history import Chance, Entry, History, Kept, Redrive, Stored
 from hourwheel import errors
 from hourwheel.client.groups.dead_letters import Redriven
@@ -28,14 +28,14 @@ def redrive(lease_id: int) -> Redrive:
     return Redrive(1, at_ms, at_ms + 10)
 
 
-def found(*chances: Chance, redrives: tuple[Redrive, ...] = ()) -> set[str]:
+def found(*chances: Chance, requested: tuple[Redrive, ...] = ()) -> set[str]:
     history, stored = History(), Stored()
-    stored.queued.append(Entry(redriver.TOPIC, 0, 1))
+    stored.queued.append(Entry(redrives.TOPIC, 0, 1))
     stored.messages[0] = Kept(1, EPOCH, T_MS)
-    history.chances, history.redrives = list(chances), list(redrives)
-    whole = {name for name, _ in redriver.redriven(history, stored)}
+    history.chances, history.redrives = list(chances), list(requested)
+    whole = {name for name, _ in redrives.check_redrives(history, stored)}
     history.is_cut_off = True
-    cut_off = {name for name, _ in redriver.redriven(history, stored)}
+    cut_off = {name for name, _ in redrives.check_redrives(history, stored)}
     assert cut_off == whole - {"not re-driven", "not delivered"}
     return whole
 
@@ -44,18 +44,18 @@ TWICE: Final = chance(1, 1, "reject"), chance(2, 2, "reject"), chance(3, 2, "ack
 
 
 def test_nothing_is_found_when_each_rejected_one_came_again() -> None:
-    assert found(*TWICE, redrives=(redrive(1), redrive(2), redrive(3))) == set()
+    assert found(*TWICE, requested=(redrive(1), redrive(2), redrive(3))) == set()
     lost = chance(1, 1, "reject"), chance(2, 2, ""), chance(3, 3, "reject"), chance(4, 2, "ack")
     assert found(*lost) == set()
     another_master = chance(1, 1, "reject"), chance(2, 2, ""), chance(3, 2, "ack", epoch=4)
     assert found(*another_master) == set()
-    assert found(chance(1, 1, "reject"), redrives=(redrive(0),)) == set(), "it was too early"
+    assert found(chance(1, 1, "reject"), requested=(redrive(0),)) == set(), "it was too early"
     undecided = Redrive(0, T_MS + 9_000, None)
-    assert found(chance(1, 1, "reject"), redrives=(undecided,)) == set()
+    assert found(chance(1, 1, "reject"), requested=(undecided,)) == set()
 
 
 @pytest.mark.parametrize(
-    ("chances", "redrives", "violation"),
+    ("chances", "requested", "violation"),
     [
         ((), (), "not delivered"),
         (TWICE[:2], (redrive(2),), "not re-driven"),
@@ -64,9 +64,9 @@ def test_nothing_is_found_when_each_rejected_one_came_again() -> None:
     ],
 )
 def test_what_is_not_kept_is_found(
-    chances: tuple[Chance, ...], redrives: tuple[Redrive, ...], violation: str
+    chances: tuple[Chance, ...], requested: tuple[Redrive, ...], violation: str
 ) -> None:
-    assert violation in found(*chances, redrives=redrives)
+    assert violation in found(*chances, requested=requested)
 
 
 class Admin:
@@ -76,7 +76,7 @@ class Admin:
         self.count = 0
 
     async def redrive(self, group: str, wanted: str) -> Redriven:
-        assert (group, wanted) == (redriver.GROUP, "*")
+        assert (group, wanted) == (redrives.GROUP, "*")
         self.count += 1
         if self.count == 2:
             raise errors.InvalidArgument
@@ -87,7 +87,7 @@ class Admin:
 
 async def test_redrives_are_taken_down_and_the_last_one_is_done() -> None:
     load, admin = ImpatientLoad.ending_after(REDRIVES), Admin()
-    await redriver.redrive(load, admin)  # type: ignore[arg-type]
+    await redrives.redrive(load, admin)  # type: ignore[arg-type]
     told = [one.redriven_count for one in load.history.redrives]
     assert told[:3] == [1, 0, 4]
     assert load.history.redrives[1].answered_ms is None
@@ -104,7 +104,7 @@ async def test_redrive_that_is_cut_off_may_have_been_done() -> None:
             await asyncio.Event().wait()
 
     load = ImpatientLoad.ending_after(REDRIVES)
-    working = asyncio.create_task(redriver.redrive(load, Silent()))  # type: ignore[arg-type]
+    working = asyncio.create_task(redrives.redrive(load, Silent()))  # type: ignore[arg-type]
     await begun.wait()
     working.cancel()
     with pytest.raises(asyncio.CancelledError):

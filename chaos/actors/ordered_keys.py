@@ -1,4 +1,4 @@
-"""Messages in order under load: few hot keys and many others; and who decides about blocked ones.
+"""Ordering keys under load: few hot ones and many others, and an operator of blocked messages.
 
 The topic is read by ordered groups of both kinds, and by one that has limits and no order.
 """
@@ -37,7 +37,7 @@ READERS: Final = (*GROUPS, *GROUPS)
 WORK_MS_MAX: Final = 60.0
 """So long a consumer of a group with limits is busy with what it got."""
 OPEN_MAX: Final = 150
-"""Messages with a key that nobody has seen yet."""
+"""Messages with a new key."""
 _POISON: Final = 53
 _HOT_KEYS: Final = ("hot-1", "hot-2")
 _HOT_RATIO: Final = 0.35

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chaos.actors.clockmaker import Clockmaker, watch
+from chaos.actors.recurrences import RecurrenceClient, watch
 from chaos.history import Occurrence
 from chaos.workload import Workload
 from hourwheel import errors
@@ -60,7 +60,7 @@ class Admin:
 async def test_recurrences_are_changed_and_gone_in_the_end() -> None:
     load = Impatient("127.0.0.1:1", 3)
     admin = Admin(load)
-    await Clockmaker(load, admin).work()  # type: ignore[arg-type]
+    await RecurrenceClient(load, admin).work()  # type: ignore[arg-type]
     assert not admin.states
     assert {one.verb for one in load.history.changes} == {"put", "pause", "resume", "delete"}
     assert len(load.history.changes) > CHANGES

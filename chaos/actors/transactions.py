@@ -18,7 +18,7 @@ _FATES: Final = 5
 T = TypeVar("T")
 
 
-class Trader:
+class TransactionClient:
     """Ends the transactions that it prepares, by itself or when it is asked.
 
     What becomes of one follows from how many were before it: so few of them have all fates.
@@ -34,7 +34,7 @@ class Trader:
     ) -> None:
         """`accept` and `fail` hear what became of messages.
 
-        `contradictions` gets the transactions that were told to have two outcomes.
+        `contradictions` gets the transactions that were answered with two outcomes.
         """
         self._client, self._topic = client, topic
         self._accept, self._fail = accept, fail
@@ -48,7 +48,7 @@ class Trader:
         """First serials of those that have an outcome: a check-back may come late."""
         self._contradictions = contradictions
 
-    async def trade(self, serials: list[int], messages: Sequence[Message]) -> None:
+    async def run(self, serials: list[int], messages: Sequence[Message]) -> None:
         """Prepare these, and end them; or leave that to the check-back."""
         first, number = serials[0], len(self._numbers)
         self._numbers[first] = number
@@ -76,7 +76,7 @@ class Trader:
                 if first is None or first in self._in_hand or first in self._ended:
                     continue
                 serials = self._left.pop(first, None)
-                if serials is None:  # the prepare's answer was lost: nobody waits for it
+                if serials is None:  # the prepare's answer was lost: it is not waited for
                     forget = partial(self._client.roll_back, check.transaction_id, [self._topic])
                     await until_answered(forget)
                 else:

@@ -20,16 +20,16 @@ _LIST_MAX: Final = 10
 _PAUSE_MS: Final = 150
 
 
-async def publish_perishables(load: Load, producer: AsyncProducer) -> None:
+async def publish_expiring(load: Load, producer: AsyncProducer) -> None:
     """Lists of messages, most of which expire, until there shall be no more."""
-    chooser, history = load.chooser("grocer"), load.history
+    chooser, history = load.chooser("expiry"), load.history
     while not load.is_stopping:
         serials, times, is_delay = load.make(
             TOPIC, chooser.randint(1, _LIST_MAX), chooser, with_far=False
         )
         messages = []
         for serial, at in zip(serials, times, strict=True):
-            load.close(serial)  # perhaps nobody ever gets it
+            load.close(serial)  # perhaps it is never delivered
             history.lives[serial] = life_ms = chooser.choice(_LIVES_MS)
             messages.append(
                 Message(

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from chaos.actors.shelf_life import out_of_date
+from chaos.actors.expiry_checks import check_expiry
 from chaos.checker import check
 from chaos.history import (
     Accepted,
@@ -39,7 +39,7 @@ def a_message(*, life_ms: int = LIFE_MS) -> tuple[History, Stored]:
 
 
 def names(history: History, stored: Stored) -> set[str]:
-    return {name for name, _ in out_of_date(history, stored, held_ms=50.0)}
+    return {name for name, _ in check_expiry(history, stored, held_ms=50.0)}
 
 
 def test_message_may_come_until_it_expires_and_be_seen_while_its_lease_lasts() -> None:

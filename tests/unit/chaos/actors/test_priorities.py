@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from chaos.actors import ranker
-from chaos.actors.company import GROUPS
+from chaos.actors import priorities
+from chaos.actors.clients import GROUPS
 from chaos.workload import Workload
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
@@ -30,7 +30,7 @@ class Producer:
         self.calls = 0
 
     async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
-        assert topic == ranker.TOPIC
+        assert topic == priorities.TOPIC
         self.calls += 1
         assert len({one.due_ms for one in messages}) == 1
         if self.calls == 2:
@@ -41,7 +41,7 @@ class Producer:
 
 async def test_bursts_have_all_ranks_and_are_taken_down() -> None:
     load, producer = Impatient("127.0.0.1:1", 3), Producer()
-    await ranker.publish_ranked(load, producer)  # type: ignore[arg-type]
+    await priorities.publish_prioritized(load, producer)  # type: ignore[arg-type]
     history = load.history
     assert history.ranks.keys() == history.sent.keys()
     assert [(history.sent[one].due_ms, history.ranks[one]) for one in history.accepted] == (
@@ -49,4 +49,4 @@ async def test_bursts_have_all_ranks_and_are_taken_down() -> None:
     )
     assert {rank for _, rank in producer.made} == {0, 1, 4, 5, 9}
     assert len(load.given_up) == 1
-    assert all(GROUPS[name][0] == ranker.TOPIC for name in ranker.GROUPS)
+    assert all(GROUPS[name][0] == priorities.TOPIC for name in priorities.GROUPS)

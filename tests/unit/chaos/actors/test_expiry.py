@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from chaos.actors import grocer
-from chaos.actors.company import GROUPS
+from chaos.actors import expiry
+from chaos.actors.clients import GROUPS
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
 from tests.support.impatient_load import ImpatientLoad
@@ -17,7 +17,7 @@ class Producer:
         self.calls = 0
 
     async def publish_many(self, topic: str, messages: Any) -> list[MessageId]:
-        assert topic == grocer.TOPIC
+        assert topic == expiry.TOPIC
         self.calls += 1
         if self.calls == 3:
             raise errors.Unavailable
@@ -27,7 +27,7 @@ class Producer:
 
 async def test_messages_expire_after_different_times_and_nobody_waits_for_them() -> None:
     load, producer = ImpatientLoad.ending_after(LISTS), Producer()
-    await grocer.publish_perishables(load, producer)  # type: ignore[arg-type]
+    await expiry.publish_expiring(load, producer)  # type: ignore[arg-type]
     history = load.history
     assert history.lives.keys() == history.sent.keys()
     assert [history.lives[one] or None for one in history.accepted] == producer.lives
@@ -35,5 +35,5 @@ async def test_messages_expire_after_different_times_and_nobody_waits_for_them()
     assert len(set(producer.lives)) > 3
     assert load.open_count == 0
     assert len(load.given_up) == 1
-    assert {GROUPS[name][0] for name in grocer.GROUPS} == {grocer.TOPIC}
-    assert grocer.KEEPER in grocer.GROUPS
+    assert {GROUPS[name][0] for name in expiry.GROUPS} == {expiry.TOPIC}
+    assert expiry.KEEPER in expiry.GROUPS

@@ -123,7 +123,7 @@ def grow_members(
     wait_ms: Annotated[
         int,
         typer.Option("--wait", parser=duration_option, metavar="DURATION", help="For all of it."),
-    ] = "10m",  # type: ignore[assignment] - as if it were given
+    ] = "10m",  # type: ignore[assignment]  # typer parses defaults, too
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:

@@ -132,7 +132,6 @@ def promote_if_wanted(
         if not disk.exists(NODE_META) or read_node_meta(disk, node_id).cluster_id != cluster_id:
             return None
         first = promote(disk, Identity(cluster_id, 0), node_id, control_address)
-        users, grants = len(first.access.users), len(first.access.grants)
-        _log.warning("node_promoted", cluster_id=cluster_id.hex(), users=users, grants=grants)
+        _log.warning("node_promoted", cluster_id=cluster_id.hex())
     forget_promotion(disk)
     return first

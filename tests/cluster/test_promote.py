@@ -80,7 +80,7 @@ async def test_node_alone_grows_into_three_and_is_not_needed_any_more(tmp_path: 
 
     first = rewrite(files[0], id=cluster_id)
     others = [rewrite(one, id=cluster_id, join=True) for one in files[1:]]
-    with pytest.raises(errors.ForeignDirectory, match="members promote"):
+    with pytest.raises(errors.ForeignDirectory, match="members grow"):
         await Node(first.config).start()
     assert not (first.config.node.data_directory / CONTROL).exists()
     code, said = await promote(files[0])

@@ -98,7 +98,7 @@ def test_empty_folder_that_a_refused_start_has_left_is_in_nobodys_way() -> None:
     disk = SimulatedDisk()
     identity = lived(disk, "alice")
     disk.make_dir(CONTROL)
-    with pytest.raises(errors.ForeignDirectory, match="members promote"):
+    with pytest.raises(errors.ForeignDirectory, match="members grow"):
         open_node_meta(disk, ME, identity.cluster_id)
     open_node_meta(disk, ME)
     promote(disk, identity, ME, ADDRESS)
@@ -140,7 +140,7 @@ def test_promotion_that_loses_power_at_any_step_is_not_halved() -> None:
             ends.add("a cluster's")
         else:
             open_node_meta(disk, ME)
-            with pytest.raises(errors.ForeignDirectory, match="members promote"):
+            with pytest.raises(errors.ForeignDirectory, match="members grow"):
                 open_node_meta(disk, ME, identity.cluster_id)
             journal = ControlJournal.open(disk, CONTROL_ALONE, identity, ME)
             assert set(journal.state.access.users) == {"alice"}
@@ -208,7 +208,7 @@ def test_start_that_was_not_asked_to_promotes_nobody() -> None:
         promote_if_wanted(disk, ME, b"another cluster!", ADDRESS)
         assert not is_promoted(disk)
     forget_promotion(disk)
-    with pytest.raises(errors.ForeignDirectory, match="members promote"):
+    with pytest.raises(errors.ForeignDirectory, match="members grow"):
         start(disk, identity)
     other = SimulatedDisk()
     identity = lived(other)

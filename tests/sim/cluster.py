@@ -87,7 +87,7 @@ class Times:
 class Cluster:
     """See the top of this file."""
 
-    names = (NodeId("a"), NodeId("b"), NodeId("c"))
+    names: tuple[NodeId, ...] = (NodeId("a"), NodeId("b"), NodeId("c"))
     clock_bound_ms = 2 * _CLOCK_ERROR_MS + 120.0
     """I2: errors of right clocks, and a round trip of a slow network, of a few tries the best."""
 

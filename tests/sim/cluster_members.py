@@ -30,7 +30,6 @@ class ChangingCluster(Cluster):
         control.replicas = self.names
         self.changes: list[tuple[frozenset[NodeId], frozenset[NodeId]]] = []
         """Who came, and who went."""
-        self.removed_masters = 0
         self.is_changing_members = True
         self._number = 1
         self.events.later(LOOK_MS, self._look)
@@ -62,11 +61,9 @@ class ChangingCluster(Cluster):
             and not (new and len(living) - 1 < words_needed(len(after)))
             and 2 * len(replicas) > len(control.replicas)
         )
-        was_master = bool(control.master) and control.master not in after
         if not may_be or not control.change_members({one: address_of(one) for one in after}):
             return False
         self._number += coming
-        self.removed_masters += was_master
         self.changes.append((frozenset(new), before - frozenset(after)))
         self.names = tuple(sorted(after))
         for name in new:

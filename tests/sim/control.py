@@ -14,6 +14,7 @@ from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId, ShardId
 from node.replica.effects import Assignment
 from replication.control_state import member_commands
+from replication.control_state.answers import Answer
 from replication.control_state.membership import Membership, members_data
 from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
 from replication.rules.isr import IsrChange, ReplicasChange
@@ -228,7 +229,7 @@ class ControlPlane:
             membership=self.membership,
         )
 
-    def _take(self, answer: member_commands.Answer) -> bool:
+    def _take(self, answer: Answer) -> bool:
         state, result = answer
         if result.outcome != pb.CONTROL_OUTCOME_OK:
             return False

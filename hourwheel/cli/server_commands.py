@@ -5,6 +5,7 @@ setup.py). What they need beyond the client comes with the extras `server` and `
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from types import ModuleType
 
@@ -99,7 +100,17 @@ def _access_of(context: typer.Context) -> list[str]:
 
 def hand_over(name: str, arguments: list[str]) -> None:
     """Run the `main` of a module of the rooms, and end as it does."""
-    raise typer.Exit(int(_load(name).main(arguments)))
+    raise typer.Exit(main_of(name)(arguments))
+
+
+def main_of(name: str) -> Callable[[list[str]], int]:
+    """The `main` of a module of the rooms.
+
+    Raises:
+        Exit: what it needs is not installed.
+    """
+    main: Callable[[list[str]], int] = _load(name).main
+    return main
 
 
 def _load(name: str) -> ModuleType:

@@ -1,5 +1,6 @@
 """What runs beside a node of several: control process, data plane, membership.
 
+claim_directory   a node alone that was asked to becomes the first of a cluster
 start       trust and cluster id -> control process
 make_member the shard is open: its replica
 take_part   the engine runs: listen to other brokers, follow and be followed
@@ -34,6 +35,7 @@ from node.cluster.log_repair import LogRepair
 from node.cluster.member import ClusterMember, MemberPorts, build_member, min_in_sync_of
 from node.cluster.members import MemberAdministration
 from node.cluster.peer_trust import PeerTrust
+from node.cluster.promotion import promote_if_wanted
 from node.cluster.transfer import ServedCluster
 from node.cluster.view import ClusterView, why_not_ready
 from node.config.checks import NodeAddresses, cluster_nodes
@@ -51,6 +53,7 @@ from replication.control_state.state import ControlState
 from replication.rules.cluster_clock import ClockConfig
 from replication.rules.master import ReplicationConfig
 from replication.rules.master_lease import LeaseConfig
+from storage.files.disk import RealDisk
 from storage.log.epochs import EPOCH_SEEN, EpochStore
 
 _BOOT_ID_BYTES: Final = 16
@@ -130,6 +133,12 @@ class ClusterRuntime:
 
     def _note_certificates(self, is_refused: bool) -> None:  # noqa: FBT001 - a callback's only fact
         self._are_certificates_refused = is_refused
+
+    def claim_directory(self) -> None:
+        """Make a node alone the first of a cluster, where it was asked to: see `promotion`."""
+        me = self._config.node.id
+        disk = RealDisk(self._config.node.data_directory, is_private=True)
+        promote_if_wanted(disk, me, self.cluster_id, self._nodes[me].control)
 
     async def start(self) -> None:
         """Start the control process. Raises Unavailable where it does not answer."""

@@ -28,6 +28,7 @@ from node.cluster.control_feed import ControlFeed
 from node.cluster.data_plane import Dialer
 from node.cluster.member import ClusterMember, MemberPorts, build_member
 from node.cluster.peer_trust import Trust
+from node.cluster.promotion import forget_promotion, is_promotion_wanted
 from node.cluster.restored_control import begin_alone
 from node.config.model import NodeConfig
 from node.replica.effects import ReplicaIdentity
@@ -35,6 +36,7 @@ from node.shard.checkpoint import ShardPlace
 from node.shard.node_meta import CONTROL_ALONE
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.views import FEATURE_LEVEL
+from node.telemetry import logs
 from node.telemetry.failure import Failure
 from replication.control_state.commands import BATCH_COUNT_MAX, rules_of
 from replication.control_state.state import ControlState, Member, NodeInfo, ShardInfo
@@ -46,6 +48,8 @@ from storage.log.epochs import EPOCH_SEEN, EpochStore
 _BOOT_ID_BYTES: Final = 16
 _SYNC_INTERVAL_MS: Final = 1_000
 """No other node waits for its heartbeats."""
+
+_log = logs.get(__name__)
 
 WAITING_MAX: Final = 1_024
 """Commands that wait for the disk."""
@@ -131,6 +135,13 @@ class StandaloneRuntime:
         self._journal: ControlJournal | None = None
         self._control: StandaloneControl | None = None
         self._catalog_feed = ControlFeed(self._propose, is_alone=True)
+
+    def claim_directory(self) -> None:
+        """The node stays alone, whatever it was asked: see node/cluster/promotion.py."""
+        disk = RealDisk(self._directory)
+        if is_promotion_wanted(disk):
+            forget_promotion(disk)
+            _log.warning("promotion_refused", why="cluster.nodes is empty")
 
     async def start(self) -> None:
         """Nothing runs beside this process."""

@@ -155,6 +155,7 @@ class Node:
             probes = self._start_probes(undo)
             clock = self._slewed_clock()
             cluster = self._make_cluster(undo, clock)
+            cluster.claim_directory()
             meta = open_node_meta(disk, self.config.node.id, cluster.cluster_id)
             await cluster.start()
             engine = await self._open_engine(undo, disk, meta, cluster)

@@ -73,7 +73,7 @@ def open_node_meta(disk: Disk, node_id: NodeId, cluster_id: bytes | None = None)
         if cluster_id is not None and disk.exists(CONTROL_ALONE) and not is_promoted(disk):
             raise errors.ForeignDirectory(
                 f"the directory belongs to a node alone, whose users and grants are in"
-                f" {CONTROL_ALONE}: a cluster would not know them. `hourwheel members promote`"
+                f" {CONTROL_ALONE}: a cluster would not know them. `hourwheel members grow`"
                 " makes it the first node of a cluster, with all it has",
                 file=CONTROL_ALONE,
                 cluster_id=meta.cluster_id.hex(),

@@ -1,81 +1,27 @@
 """A node alone becomes three real ones: messages, users and ids stay when it is gone."""
 
 import asyncio
-import sys
-import tomllib
-import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from hourwheel import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, errors
+from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 from hourwheel.outcomes import RescheduleOutcome
 from hourwheel.types import NodeId
 from node.config.checks import cluster_nodes
 from node.process.app import Node
 from node.shard.node_meta import CONTROL
-from node.tools.local_cluster.nodes import LocalCluster, LocalNode, toml_of
+from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.audit_runs import errors_of, run_audit
 from tests.support.cluster_load import TOPIC
 from tests.support.eventually import until, until_told
 from tests.support.kept_user import add_alice, check_alice
+from tests.support.promotion import SMALL, min_in_sync, promote, receive_all, rewrite
 
 HOUR_MS: Final = 3_600_000
 COUNT: Final = 300
-SMALL: Final = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
-_NEEDED: Final = 'hourwheel_min_in_sync_replicas{shard="0"} '
-
-
-def rewrite(file: Path, **cluster: Any) -> LocalNode:
-    """The node of a configuration with other keys in [cluster]; without any it is alone."""
-    sections = tomllib.loads(file.read_text())
-    section = {**sections.pop("cluster"), **cluster} if cluster else {}
-    to = file if cluster else file.with_name("alone.toml")
-    to.write_text(toml_of({**sections, "cluster": section} if section else _without(sections)))
-    return LocalNode(to)
-
-
-def _without(sections: dict[str, Any]) -> dict[str, Any]:
-    return {name: keys for name, keys in sections.items() if name != "cluster"}
-
-
-async def promote(file: Path) -> tuple[int, str]:
-    """Exit code and what is said, of the command as a person types it."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hourwheel.cli", "members", "promote", "--config", str(file)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    out, _ = await process.communicate()
-    return process.returncode or 0, out.decode()
-
-
-async def min_in_sync(node: LocalNode) -> int:
-    """As a node's metrics have it."""
-
-    def read() -> str:
-        with urllib.request.urlopen(f"http://{node.metrics_address}/metrics") as answer:
-            return str(answer.read().decode())
-
-    lines = (await asyncio.to_thread(read)).splitlines()
-    (found,) = (one for one in lines if one.startswith(_NEEDED))
-    return int(float(found.removeprefix(_NEEDED)))
-
-
-async def receive_all(servers: str, count: int) -> list[bytes]:
-    """Bodies of so many messages, and of whatever else is there by then."""
-    got: list[bytes] = []
-    async with (
-        AsyncConsumer(servers, group="late", topic=TOPIC) as consumer,
-        asyncio.timeout(120),
-    ):
-        while len(got) < count:
-            for one in await consumer.receive(100):
-                got.append(one.body)
-                await consumer.ack(one)
-    return got
 
 
 async def grow(cluster: LocalCluster, cluster_id: str) -> None:
@@ -134,7 +80,7 @@ async def test_node_alone_grows_into_three_and_is_not_needed_any_more(tmp_path: 
 
     first = rewrite(files[0], id=cluster_id)
     others = [rewrite(one, id=cluster_id, join=True) for one in files[1:]]
-    with pytest.raises(errors.ForeignDirectory, match="members promote"):
+    with pytest.raises(errors.ForeignDirectory, match="members grow"):
         await Node(first.config).start()
     assert not (first.config.node.data_directory / CONTROL).exists()
     code, said = await promote(files[0])

@@ -300,7 +300,7 @@ class Checkers:
 
     def check_at_rest(self) -> None:
         """Everything has come together: all nodes up, in sync and idle."""
-        model, nodes = self.canon.model, list(self._cluster.nodes.values())
+        model, nodes = self.canon.model, self._cluster.members
         model.check()
         self._check_damage()
         for sequence, due_ms in self.acked.items():
@@ -334,7 +334,7 @@ class Checkers:
             bounds = views.queues.get(queue).start_position, views.queues.get(queue).end_position
             count = leases.withheld_count(group_queue, views.acks.get(*group_queue), bounds)
             assert not count, f"I8: {count} messages of queue {queue} are withheld for good"
-        for node in self._cluster.nodes.values():
+        for node in self._cluster.members:
             node.damage.check()
             if node.names is not None:
                 node.names.check_tasks()

@@ -87,7 +87,7 @@ class Times:
 class Cluster:
     """See the top of this file."""
 
-    names = (NodeId("a"), NodeId("b"), NodeId("c"))
+    names: tuple[NodeId, ...] = (NodeId("a"), NodeId("b"), NodeId("c"))
     clock_bound_ms = 2 * _CLOCK_ERROR_MS + 120.0
     """I2: errors of right clocks, and a round trip of a slow network, of a few tries the best."""
 
@@ -127,10 +127,19 @@ class Cluster:
         """A node that is down refuses streams; else it says nothing."""
         self.checkers = Checkers(self)
         self._wiped: set[str] = set()
-        self.nodes = {name: SimNode(self, name, self._machine()) for name in self.names}
+        self.nodes = {name: self.make_node(name) for name in self.names}
         self.events.after_each.append(self.checkers.after_event)
         self._producer_count = producers
         self.producers: list[Producer] = []
+
+    def make_node(self, name: NodeId) -> SimNode:
+        """It is not up yet."""
+        return SimNode(self, name, self._machine())
+
+    @property
+    def members(self) -> list[SimNode]:
+        """Those that have a replica, or are to have one."""
+        return [self.nodes[name] for name in self.names]
 
     def _machine(self) -> MachineClock:
         random = self.events.random
@@ -232,7 +241,7 @@ class Cluster:
         self.run(3_000)  # what is due in these seconds is released
         done = self.events.run_until(self.is_at_rest, self.times.settle_ms)
         assert done, f"the cluster does not come together: {self.describe()}"
-        for node in self.nodes.values():
+        for node in self.members:
             node.guarded(node.damage.scrub_views)
         self.run(100)
         done = self.events.run_until(self.is_at_rest, self.times.settle_ms)
@@ -257,7 +266,9 @@ class Cluster:
         """All nodes are in sync, have applied one log to its end, and write nothing."""
         if self.find_master() is None or set(self.control.isr) != set(self.names):
             return False
-        nodes = self.nodes.values()
+        if set(self.control.replicas or self.names) != set(self.names):
+            return False
+        nodes = self.members
         ends = {one.shard.log.end_offset for one in nodes} | {one.applied_offset for one in nodes}
         is_healed = self.master().damage.is_healed
         is_healed &= all(one.is_up and one.is_quiet for one in nodes)

@@ -16,6 +16,7 @@ from node.replica.effects import (
     CloseStreams,
     OpenStreams,
     ProposeIsr,
+    ProposeReplicas,
     ReplicaIdentity,
     RequestSuccessor,
     Serve,
@@ -67,6 +68,8 @@ class SimNode:
         """How often it has ended because of a damaged view."""
         self.is_up = False
         self.is_frozen = False
+        self.has_left = False
+        """It was a member, and has heard that it is none any more."""
         self.write_ms = (0.1, 1.0)
         """Duration of a write, from and to."""
         self._backlog: list[Callable[[], None]] = []
@@ -130,7 +133,7 @@ class SimNode:
 
     def start(self) -> None:
         """Start the process, if it is not up; the power may fail meanwhile."""
-        if self.is_up:
+        if self.is_up or self.has_left:
             return
         self.life += 1
         self.boots += 1
@@ -217,6 +220,12 @@ class SimNode:
             self.control_link.on_process_ended()
             self.disk.kill()
             self.cluster.network.break_streams(self.name)
+
+    def leave(self) -> None:
+        """It ends for good, as who is no member does."""
+        self.note("has left")
+        self.has_left = True
+        self.kill()
 
     def power_cut(self) -> None:
         """Power is lost: a random part of what was not synced with it. Peers see nothing."""
@@ -306,9 +315,11 @@ class SimNode:
     def _perform(self, effect: Any) -> None:
         if isinstance(effect, OpenStreams):
             master = self.replica.rules
-            for name in self.cluster.names:
-                if name != self.name and master is not None:
-                    self.dial(name, master.start.epoch)
+            peers = frozenset[NodeId]() if master is None else master.peers
+            for name in [one for one in self.outgoing if one not in peers]:
+                self.outgoing.pop(name).close()
+            for name in sorted(peers - frozenset(self.outgoing)):
+                self.dial(name, self.replica.assignment.epoch)
         elif isinstance(effect, CloseStreams):
             for side in self.outgoing.values():
                 side.say_last(effect.leases, effect.last_heartbeat)
@@ -318,6 +329,8 @@ class SimNode:
             self.names = self.sweep = None
         elif isinstance(effect, ProposeIsr):
             self.control_link.propose_isr(effect.change)
+        elif isinstance(effect, ProposeReplicas):
+            self.control_link.propose_replicas(effect.change)
         elif isinstance(effect, RequestSuccessor):
             self.note(f"resigns: {effect.why}")
             self.control_link.resigned_epoch = self.replica.assignment.epoch
@@ -331,7 +344,7 @@ class SimNode:
     def dial(self, name: NodeId, epoch: Epoch) -> None:
         """Open a stream, while the epoch lasts."""
         master = self.replica.rules
-        if master is not None and master.start.epoch == epoch:
+        if master is not None and master.start.epoch == epoch and name in master.peers:
             self.outgoing[name] = MasterSide(self, name, epoch)
 
     def accept(self, stream: Stream) -> None:

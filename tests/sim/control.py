@@ -10,10 +10,14 @@ simulation's business.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId
+from hourwheel.internal.v1 import control_pb2 as pb
+from hourwheel.types import NO_EPOCH, NO_NODE, Epoch, NodeId, ShardId
 from node.replica.effects import Assignment
-from replication.control_state.state import ControlState
-from replication.rules.isr import IsrChange
+from replication.control_state import member_commands
+from replication.control_state.answers import Answer
+from replication.control_state.membership import Membership, members_data
+from replication.control_state.state import CODEC_VERSION, ControlState, Member, ShardInfo
+from replication.rules.isr import IsrChange, ReplicasChange
 from tests.sim.catalog_control import OwnedCatalog
 from tests.sim.events import Events
 
@@ -40,6 +44,8 @@ class Word(NamedTuple):
     """Boot ids of processes that have ended."""
     state: ControlState | None = None
     """Topics and groups, where they come from the control plane."""
+    has_left: bool = False
+    """The node is a member no more."""
 
 
 @dataclass
@@ -63,6 +69,10 @@ class ControlPlane:
     ended: dict[str, str] = field(default_factory=dict)
     """Node -> the last of its boot ids whose process has ended."""
     is_electing: bool = True
+    membership: Membership | None = None
+    """None: members and replicas do not change."""
+    replicas: tuple[NodeId, ...] = ()
+    """The replica list, where they do."""
     preferred: NodeId = NO_NODE
     """Elected where it can be: for directed tests."""
     masterships: list[tuple[int, NodeId]] = field(default_factory=list)
@@ -78,7 +88,11 @@ class ControlPlane:
     @property
     def assignment(self) -> Assignment:
         """The state in force."""
-        return Assignment(Epoch(self.epoch), self.master, frozenset(self.isr), self.version)
+        found = Assignment(Epoch(self.epoch), self.master, frozenset(self.isr), self.version)
+        if self.membership is None:
+            return found
+        targets = {one for one in self.membership.members if one in self.boots}
+        return found._replace(replicas=self.replicas, targets=tuple(sorted(targets)))
 
     @property
     def word(self) -> Word:
@@ -86,10 +100,15 @@ class ControlPlane:
         state = None if self.owned is None else self.owned.state
         return Word(self.assignment, frozenset(self.ended.values()), state)
 
+    def has_left(self, node: NodeId) -> bool:
+        return self.membership is not None and node in self.membership.former_node_ids
+
     # -- commands of brokers
 
     def register(self, said: Registration) -> Word:
         """A new incarnation; also leaves the set where its log is not sound."""
+        if self.has_left(said.node):
+            return self.word._replace(has_left=True)
         before = (dict(self.isr), self.master)
         known = self.boots.get(said.node) == said.boot_id
         self.boots[said.node] = said.boot_id
@@ -125,6 +144,8 @@ class ControlPlane:
 
         `resigned_epoch`: the epoch that it wants to end.
         """
+        if self.has_left(node):
+            return self.word._replace(has_left=True)
         if self.boots.get(node) != boot_id:
             return None
         self._heard_ms[node] = self.events.now_ms
@@ -162,6 +183,60 @@ class ControlPlane:
         self.isr = after
         self.version += 1
         self.events.note(f"control: in sync {sorted(after)} (version {self.version})")
+        return True
+
+    # -- members and replicas: the real rules, on a state that says what this object does
+
+    def change_replicas(self, request: tuple[str, int], change: ReplicasChange) -> bool:
+        """As `change_isr`."""
+        if request not in self._answers:
+            command = pb.ChangeReplicasCommand(
+                shard=0,
+                epoch=change.epoch,
+                expected_version=change.version,
+                node_ids=change.members,
+            )
+            self._answers[request] = self._take(
+                member_commands.change_replicas(self._state(), command)
+            )
+        return self._answers[request]
+
+    def change_members(self, members: dict[NodeId, str]) -> bool:
+        """The stop-sign, and the next generation. Whether it was accepted."""
+        assert self.membership is not None
+        command = pb.ChangeMembersCommand(
+            expected_generation=self.membership.generation, members=members_data(members)
+        )
+        state, result = member_commands.change_members(self._state(), command)
+        if not self._take((state, result)):
+            return False
+        self._take((member_commands.next_state(state), result))
+        self.events.note(f"control: members {sorted(members)}, in sync {sorted(self.isr)}")
+        return True
+
+    def _state(self) -> ControlState:
+        assert self.membership is not None
+        isr = tuple(Member(node, boot.encode()) for node, boot in sorted(self.isr.items()))
+        master = Member(self.master, self.boots[self.master].encode()) if self.master else None
+        shard = ShardInfo(
+            ShardId(0), Epoch(self.epoch), master, isr, self.version, replicas=self.replicas
+        )
+        return ControlState(
+            codec_version=CODEC_VERSION,
+            cluster_id=bytes(16),
+            min_in_sync=self.min_in_sync,
+            shards={0: shard},
+            membership=self.membership,
+        )
+
+    def _take(self, answer: Answer) -> bool:
+        state, result = answer
+        if result.outcome != pb.CONTROL_OUTCOME_OK:
+            return False
+        shard, self.membership = state.shards[0], state.membership
+        self.isr = {one.node_id: one.boot_id.decode() for one in shard.isr}
+        self.master = NO_NODE if shard.master is None else shard.master.node_id
+        self.replicas, self.version = shard.replicas, shard.version
         return True
 
     def resign(self, epoch: Epoch) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from hourwheel import errors
-from replication.rules.isr import IsrChange
+from replication.rules.isr import IsrChange, ReplicasChange
 from tests.sim.catalog_control import NodeCatalogControl
 from tests.sim.control import Registration, Word
 
@@ -59,8 +59,11 @@ class ControlLink:
         self._call(lambda: node.cluster.control.register(said), self._on_known)
 
     def _on_known(self, word: Word) -> None:
-        self.is_registered = True
         node = self._node
+        if word.has_left:
+            node.leave()
+            return
+        self.is_registered = True
         node.replica.on_ended(word.ended)
         try:
             node.replica.on_assignment(word.assignment, node.monotonic_ms())
@@ -98,23 +101,53 @@ class ControlLink:
 
     def propose_isr(self, change: IsrChange) -> None:
         """Propose a change of the in-sync set."""
-        self._ask_count += 1
-        self._ask(self._ask_count, change)
+        master, control = self._node.replica.rules, self._node.cluster.control
+        if master is not None and master.start.epoch == change.epoch:
+            boots = {name: one.boot_id for name, one in master.followers.items()}
+            self._propose(
+                change,
+                lambda request: control.change_isr(request, change, boots),
+                lambda: master.isr.on_refused(change),
+            )
 
-    def _ask(self, number: int, change: IsrChange) -> None:
+    def propose_replicas(self, change: ReplicasChange) -> None:
+        """Propose a change of the replica list."""
+        master, control = self._node.replica.rules, self._node.cluster.control
+        if master is not None and master.start.epoch == change.epoch:
+            self._propose(
+                change,
+                lambda request: control.change_replicas(request, change),
+                lambda: master.on_replicas_refused(change),
+            )
+
+    def _propose(
+        self,
+        change: IsrChange | ReplicasChange,
+        command: Callable[[tuple[str, int]], bool],
+        on_refused: Callable[[], None],
+    ) -> None:
+        self._ask_count += 1
+        self._ask(self._ask_count, change, command, on_refused)
+
+    def _ask(
+        self,
+        number: int,
+        change: IsrChange | ReplicasChange,
+        command: Callable[[tuple[str, int]], bool],
+        on_refused: Callable[[], None],
+    ) -> None:
         """Ask until there is an answer: nothing else tells what became of it."""
-        node, control = self._node, self._node.cluster.control
+        node = self._node
         master = node.replica.rules
         if number in self._answered or master is None or master.start.epoch != change.epoch:
             return
         request = node.boot_id, number
-        boots = {name: one.boot_id for name, one in master.followers.items()}
 
         def then(is_done: bool) -> None:
             if number not in self._answered:
                 self._answered.add(number)
                 if not is_done and node.replica.rules is master:
-                    master.isr.on_refused(change)
+                    on_refused()
 
-        self._call(lambda: control.change_isr(request, change, boots), then)
-        node.later(ASK_AGAIN_MS, lambda: self._ask(number, change))
+        self._call(lambda: command(request), then)
+        node.later(ASK_AGAIN_MS, lambda: self._ask(number, change, command, on_refused))

@@ -6,6 +6,7 @@ really had, or one step away from our own rules.
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -20,6 +21,8 @@ from node.delivery.resolve_rows import dead_rows
 from node.replica.effects import Role
 from node.replica.replica import Replica
 from node.shard.message_lookup import MessageLookup, Wanted
+from replication.control_state import member_commands
+from replication.control_state.state import ControlState, Member
 from replication.rules.cluster_clock import ClusterClock
 from replication.rules.follower import LogFacts
 from replication.rules.isr import InSyncReplicas
@@ -34,11 +37,14 @@ from tests.sim.cluster import Cluster, Lives
 from tests.sim.cluster_clients import Proposer
 from tests.sim.cluster_damage import NodeDamage
 from tests.sim.cluster_faults import HOUR_MS, live
+from tests.sim.cluster_members import ChangingCluster
 from tests.sim.cluster_node import SimNode
 from tests.sim.control import ControlPlane
 from timewheel.bodies import Overlay, place_of
 
 EARLY_MS = 50
+
+NEXT_STATE = member_commands.next_state
 
 Bug = Callable[[], Any]
 Life = Callable[[int], None]
@@ -301,6 +307,32 @@ def _start(seed: int, rules: ReplicationConfig | None = None) -> Cluster:
     return cluster
 
 
+def count_new_members_as_in_sync() -> Any:
+    """Who joins is taken to have what all others have."""
+
+    def next_state(state: ControlState) -> ControlState:
+        after = NEXT_STATE(state)
+        members = tuple(sorted(after.membership.members))
+        shard = after.shards[0]
+        isr = {one.node_id: one for one in shard.isr}
+        grown = tuple(isr.get(one, Member(one, b"")) for one in members)
+        shards = {0: replace(shard, isr=grown, replicas=members)}
+        return replace(after, shards=shards)
+
+    return mock.patch.object(member_commands, "next_state", next_state)
+
+
+def change_lists_at_once() -> Any:
+    """Replica lists are those of the members in one step."""
+
+    def next_state(state: ControlState) -> ControlState:
+        after = NEXT_STATE(state)
+        members = tuple(sorted(after.membership.members))
+        return replace(after, shards={0: replace(after.shards[0], replicas=members)})
+
+    return mock.patch.object(member_commands, "next_state", next_state)
+
+
 def master_cut_off(seed: int) -> None:
     """The master is alone for a while, and nobody tells it."""
     cluster = _start(seed)
@@ -459,6 +491,35 @@ def names_left_alone(seed: int) -> None:
     cluster.settle()
 
 
+def members_change(seed: int) -> None:
+    """Nodes come and go, and one that stays dies."""
+    cluster = ChangingCluster(seed)
+    cluster.start()
+    cluster.run(1_500)
+    _, one, *_ = cluster.members
+    one.kill()
+    cluster.run(500)
+    cluster.settle()
+
+
+def master_leaves_while_it_is_cut_off(seed: int) -> None:
+    """It holds its lease by one of the others, and the third has not heard it for long."""
+    cluster = ChangingCluster(seed)
+    cluster.is_changing_members = False
+    cluster.start()
+    master, (follower, heir) = cluster.master(), cluster.others()
+    control = cluster.control
+    control.is_electing = False
+    cluster.network.isolate(master.name, (heir.name, "control"))
+    cluster.run(2 * cluster.rules.lease.lease_ms)
+    control.preferred = heir.name
+    assert cluster.change([heir.name, follower.name], coming=1)
+    cluster.network.isolate(follower.name, ("control",))
+    control.is_electing = True
+    cluster.run(1_500)
+    cluster.settle()
+
+
 def _live_and_lose_the_master(cluster: Cluster) -> None:
     cluster.start()
     cluster.run(2_000)
@@ -505,6 +566,8 @@ BUGS: dict[Bug, Life] = {
     forget_what_expires: short_lives,
     expire_too_soon: short_lives,
     hand_out_the_lowest_first: prioritised_lives,
+    count_new_members_as_in_sync: members_change,
+    change_lists_at_once: master_leaves_while_it_is_cut_off,
 }
 """Each bug, and the life that shows it."""
 

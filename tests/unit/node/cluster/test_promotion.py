@@ -8,7 +8,14 @@ import pytest
 from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as pb
 from hourwheel.types import NodeId
-from node.cluster.promotion import finish_promotion, promote
+from node.cluster.promotion import (
+    finish_promotion,
+    forget_promotion,
+    is_promotion_wanted,
+    promote,
+    promote_if_wanted,
+    want_promotion,
+)
 from node.cluster.restored_control import write_restored
 from node.shard.node_meta import CONTROL, CONTROL_ALONE, is_promoted, open_node_meta
 from replication.control_state.commands import make_command
@@ -91,7 +98,7 @@ def test_empty_folder_that_a_refused_start_has_left_is_in_nobodys_way() -> None:
     disk = SimulatedDisk()
     identity = lived(disk, "alice")
     disk.make_dir(CONTROL)
-    with pytest.raises(errors.ForeignDirectory, match="members promote"):
+    with pytest.raises(errors.ForeignDirectory, match="members grow"):
         open_node_meta(disk, ME, identity.cluster_id)
     open_node_meta(disk, ME)
     promote(disk, identity, ME, ADDRESS)
@@ -133,7 +140,7 @@ def test_promotion_that_loses_power_at_any_step_is_not_halved() -> None:
             ends.add("a cluster's")
         else:
             open_node_meta(disk, ME)
-            with pytest.raises(errors.ForeignDirectory, match="members promote"):
+            with pytest.raises(errors.ForeignDirectory, match="members grow"):
                 open_node_meta(disk, ME, identity.cluster_id)
             journal = ControlJournal.open(disk, CONTROL_ALONE, identity, ME)
             assert set(journal.state.access.users) == {"alice"}
@@ -146,3 +153,67 @@ def test_promotion_that_loses_power_at_any_step_is_not_halved() -> None:
 
     assert lose_power_at_every_step(prepare, check) > 20
     assert ends == {"alone", "a cluster's"}
+
+
+def start(disk: SimulatedDisk, identity: Identity) -> None:
+    """What a node does with its directory, by a configuration of a cluster."""
+    promote_if_wanted(disk, ME, identity.cluster_id, ADDRESS)
+    open_node_meta(disk, ME, identity.cluster_id)
+    finish_promotion(disk)
+
+
+def test_start_that_was_asked_to_promotes_the_node_wherever_the_power_goes() -> None:
+    worlds: list[tuple[SimulatedDisk, Identity]] = []
+
+    def prepare(disk: EveryStepDisk) -> Callable[[], object]:
+        identity = lived(disk, "alice")
+        want_promotion(disk)
+        worlds.append((disk, identity))
+        return lambda: start(disk, identity)
+
+    def check(rng: Random) -> None:
+        disk, identity = worlds[-1]
+        disk.crash(rng)
+        start(disk, identity)
+        assert set(begun(disk, identity).access.users) == {"alice"}
+        assert not is_promotion_wanted(disk)
+        assert not disk.exists(CONTROL_ALONE)
+
+    assert lose_power_at_every_step(prepare, check) > 20
+
+
+def test_wish_that_loses_power_is_there_or_is_not() -> None:
+    worlds: list[SimulatedDisk] = []
+
+    def prepare(disk: EveryStepDisk) -> Callable[[], object]:
+        identity_of(disk)
+        worlds.append(disk)
+        return lambda: want_promotion(disk)
+
+    def check(rng: Random) -> None:
+        worlds[-1].crash(rng)
+        open_node_meta(worlds[-1], ME)
+        want_promotion(worlds[-1])
+        worlds[-1].crash(rng)
+        assert is_promotion_wanted(worlds[-1]), "durable when it returns"
+
+    assert lose_power_at_every_step(prepare, check) > 1
+
+
+def test_start_that_was_not_asked_to_promotes_nobody() -> None:
+    disk = SimulatedDisk()
+    identity = lived(disk, "alice")
+    for wish in (lambda: None, lambda: want_promotion(disk)):
+        wish()
+        promote_if_wanted(disk, ME, b"another cluster!", ADDRESS)
+        assert not is_promoted(disk)
+    forget_promotion(disk)
+    with pytest.raises(errors.ForeignDirectory, match="members grow"):
+        start(disk, identity)
+    other = SimulatedDisk()
+    identity = lived(other)
+    other.make_dir(CONTROL)  # of a node that waits to be told of its cluster
+    want_promotion(other)
+    start(other, identity)
+    assert not is_promoted(other)
+    assert not is_promotion_wanted(other)

@@ -7,7 +7,9 @@ import pytest
 
 from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
 from node.access.user_secrets import hash_of
-from node.shard.node_meta import CONTROL_ALONE
+from node.cluster.promotion import is_promotion_wanted, want_promotion
+from node.shard.node_meta import CONTROL, CONTROL_ALONE
+from storage.files.disk import RealDisk
 from tests.support.embedded_node import EmbeddedNode
 
 ROOT = ("root", "of root")
@@ -62,3 +64,13 @@ async def test_node_with_a_damaged_control_state_does_not_start(tmp_path: Path) 
     with pytest.raises(errors.CorruptFile, match=f"{CONTROL_ALONE}/journal"):
         async with EmbeddedNode(directory):
             pass
+
+
+async def test_wish_to_be_promoted_ends_with_a_start_that_has_no_cluster(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    async with EmbeddedNode(directory):
+        disk = RealDisk(directory)
+        want_promotion(disk)
+    async with EmbeddedNode(directory):
+        assert not is_promotion_wanted(disk)
+        assert not (directory / CONTROL).exists()

@@ -93,3 +93,39 @@ def test_what_is_made_is_for_its_owner_alone(
     assert {one.stat().st_mode & 0o077 for one in made} == {0}
     assert world.promote() == promote.EXIT_OK
     assert "already" in capsys.readouterr().out
+
+
+def test_node_that_runs_is_asked_and_restarted(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = world.data / "promotion-wanted"
+    with DirectoryLock.acquire(world.data):
+        assert world.promote("--restart", "false") == promote.EXIT_FAILED
+        assert "false: exit code 1" in capsys.readouterr().err
+        assert wanted.exists(), "whoever restarts it promotes it"
+        assert world.promote("--restart", "no-such-program") == promote.EXIT_FAILED
+        assert world.promote("--restart", "true", "--wait", "0") == promote.EXIT_FAILED
+        assert "was not restarted yet" in capsys.readouterr().err
+        assert world.promote("--restart", f"rm {wanted}") == promote.EXIT_FAILED
+        assert "has started alone" in capsys.readouterr().err
+        assert not is_promoted(world.disk)
+        assert world.promote("--wait", "0") == promote.EXIT_FAILED
+        assert "restart the node now" in capsys.readouterr().err
+    assert world.promote("--restart", "true") == promote.EXIT_OK
+    assert "Start it" not in capsys.readouterr().out
+    assert not wanted.exists()
+    with DirectoryLock.acquire(world.data):  # it runs, as the first of its cluster
+        assert world.promote("--restart", "false") == promote.EXIT_OK
+
+
+def test_start_of_a_stopped_node_is_asked_for(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):  # interrupted between the promotion and the start, it starts it again
+        started = world.data.parent / "started"
+        assert world.promote("--restart", f"touch {started}") == promote.EXIT_OK
+        started.unlink()
+    assert world.promote("--wait", "1", "--quiet") == promote.EXIT_OK
+    out, err = capsys.readouterr()
+    assert "start the node now" in err
+    assert out.count("is the first node of cluster") == 2, "not where it is to be quiet"

@@ -138,10 +138,15 @@ class Bodies:
                 bad.append(BadBlob(one, self._corrupt(units[one])))
         return blobs, bad
 
-    def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
-        """The blobs of `units` one behind the other; void where any is bad."""
+    def read_joined(
+        self, units: Units, rows: list[Row] | None = None
+    ) -> tuple[bytes, list[BadBlob]]:
+        """The blobs of `units` one behind the other; void where any is bad.
+
+        `rows`: the units as numbers, where the caller has them.
+        """
         if len(units) <= FEW_UNITS:
-            raw = self._find_few(rows_of(units))
+            raw = self._find_few(rows_of(units) if rows is None else rows)
             if raw is not None:
                 return raw, []
         lengths = _lengths(units)
@@ -160,6 +165,10 @@ class Bodies:
 
     def _find_few(self, rows: list[Row]) -> bytes | None:
         """The blobs of some units one behind the other; None where one is bad."""
+        if len(rows) == 1:
+            row = rows[0]
+            blob = self._read_one(row.dlog_id, row.position, row.blob_bytes)
+            return blob if len(blob) == row.blob_bytes and crc32c(blob) == row.crc else None
         blobs: list[bytes] = []
         for dlog_id, group in groupby(rows, attrgetter("dlog_id")):
             own = list(group)

@@ -40,7 +40,7 @@ from hourwheel.v1.session_pb2 import (
     SessionResponse,
 )
 from node.api.calls import CallContext, Calls, Context, Refusal
-from node.api.stream_call import RECEIVE_RULE, StreamCall
+from node.api.stream_call import RECEIVE_RULE, StreamCall, varint
 from node.config.model import LimitsSection
 from node.contracts.access import Resource
 from node.contracts.answer_budget import HeldAnswer
@@ -54,8 +54,6 @@ FRAME_BYTES: Final = 1 << 20
 """Answers are put into one frame up to this size; a larger one goes alone."""
 UNWRITTEN_BYTES: Final = 4 << 20
 """Answers of a session that wait to be written: with more than that, nothing is read."""
-_VARINT_MASK: Final = 0x7F
-_VARINT_MORE: Final = 0x80
 _SECONDS: Final = 0.001
 _PARTING_S: Final = 1.0
 _WAITING: Final = "receive"
@@ -537,14 +535,5 @@ def _frame(answers: list[_Answer], now_s: float) -> bytes:
         queued_ms = int((now_s - answer.since_s) / _SECONDS) if answer.reads else 0
         if queued_ms:  # a message that comes in pieces is put together
             raw += SessionAnswer(receive=ReceiveResponse(queued_ms=queued_ms)).SerializeToString()
-        parts += (_ANSWERS_TAG, _varint(len(raw)), raw)
+        parts += (_ANSWERS_TAG, varint(len(raw)), raw)
     return b"".join(parts)
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > _VARINT_MASK:
-        found.append(number & _VARINT_MASK | _VARINT_MORE)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

@@ -15,6 +15,10 @@ from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.receive_stream import ReceiveStream
 
 RECEIVE_RULE: Final = RULES["hourwheel.v1.ConsumerService.Receive"]
+_RECEIVE: Final = SessionAnswer.DESCRIPTOR.fields_by_name["receive"].number
+_RECEIVE_TAG: Final = bytes([_RECEIVE << 3 | 2])
+_VARINT_MASK: Final = 0x7F
+_VARINT_MORE: Final = 0x80
 
 
 class Outlet(Protocol):
@@ -50,7 +54,9 @@ class StreamCall:
         peer: Callable[[], str],
     ) -> None:
         """`request.receive` is the business of who serves it."""
-        self._call_id, self._outlet, self.peer = call_id, outlet, peer
+        self._outlet, self.peer = outlet, peer
+        self._head = SessionAnswer(call_id=call_id).SerializeToString() + _RECEIVE_TAG
+        """What each answer begins with."""
         self._opening = request.stream_id, request.received_count, request.credits
         self.reads = RECEIVE_RULE.resources(request.receive)
         """What its caller must be allowed to read, for each answer."""
@@ -79,8 +85,8 @@ class StreamCall:
 
     def push(self, answer: ReceiveResponse, held: HeldAnswer) -> None:
         """One answer of many."""
-        raw = SessionAnswer(call_id=self._call_id, receive=answer).SerializeToString()
-        self._outlet.push(raw, held, self)
+        body = answer.SerializeToString()  # once: a SessionAnswer would copy it first
+        self._outlet.push(b"".join((self._head, varint(len(body)), body)), held, self)
 
     def revoke(self) -> None:
         """Its caller may not have any more of it: what waits to be written is not, either."""
@@ -110,3 +116,13 @@ class StreamCall:
         self.is_ending |= is_given_up
         if self._stream is not None:
             self._stream.cut(is_given_up=is_given_up)
+
+
+def varint(number: int) -> bytes:
+    """As protobuf writes it."""
+    found = bytearray()
+    while number > _VARINT_MASK:
+        found.append(number & _VARINT_MASK | _VARINT_MORE)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

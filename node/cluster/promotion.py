@@ -15,7 +15,7 @@ A node that runs is asked by a file, `promotion-wanted`, and does it at its next
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_SHARD, NodeId
 from node.cluster.restored_control import begin_alone
 from node.shard.node_meta import (
     CONTROL,
@@ -131,7 +131,7 @@ def promote_if_wanted(
     if not is_of_cluster(disk):
         if not disk.exists(NODE_META) or read_node_meta(disk, node_id).cluster_id != cluster_id:
             return None
-        first = promote(disk, Identity(cluster_id, 0), node_id, control_address)
+        first = promote(disk, Identity(cluster_id, FIRST_SHARD), node_id, control_address)
         _log.warning("node_promoted", cluster_id=cluster_id.hex())
     forget_promotion(disk)
     return first

@@ -22,12 +22,12 @@ from node.consumers.housekeeping import Housekeeping
 from node.consumers.waiters import Interest, Look, Standing, Waiter, Waiters
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.ending import Attempt
+from node.delivery.deliveries import Delivery, ReceiveLimits
 from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.message_lease import Lease, PollMark
-from node.delivery.receiver import Delivery, ReceiveLimits
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.queues.consume_queues import Touched
-from storage.views.unit import FEW_UNITS, release_ms, rows_of
+from storage.views.unit import release_ms
 
 _CALL_FILTER_WORK: Final = 4_096
 """Serving a call with a filter of its own costs as much as masking so many entries, if it gets
@@ -450,10 +450,12 @@ class Polls:
     def _note_filtering(self, now_ms: int) -> None:
         """Count what the filter did, and put filtered ranges into the log in good time."""
         receiver, stats = self._receiver, self._stats
-        counts, receiver.counts = receiver.counts, Counts()
-        stats.filter_masked += counts.masked
-        stats.filter_read += counts.read
-        stats.filter_refused += counts.refused
+        counts = receiver.counts
+        if counts.masked or counts.read:
+            stats.filter_masked += counts.masked
+            stats.filter_read += counts.read
+            stats.filter_refused += counts.refused
+            receiver.counts = Counts()
         if receiver.filtered_ranges.next_due_ms() is None:
             return
         self._housekeeping.resolve_filtered(now_ms)
@@ -465,8 +467,8 @@ class Polls:
     def _observe(self, delivery: Delivery, now_ms: int) -> None:
         units, stats = delivery.units, self._stats
         stats.delivered += len(units)
-        if len(units) <= FEW_UNITS:
-            few_ms = [now_ms - row.release_ms for row in rows_of(units)]
+        if delivery.rows is not None:
+            few_ms = [now_ms - row.release_ms for row in delivery.rows]
             for one_ms in few_ms:
                 stats.lateness.observe(one_ms * _SECONDS)
             early = sum(one_ms < 0 for one_ms in few_ms)

@@ -27,11 +27,11 @@ from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.receive_stream import Piece, Push
 from node.delivery.dead_letter_selection import CallFilter
+from node.delivery.deliveries import Delivery
 from node.delivery.expiry_sweep import ExpirySweep
-from node.delivery.receiver import Delivery
 from storage.queues.consume_queues import Touched, all_freed
 from storage.views.catalog_items import Subscription
-from storage.views.unit import FEW_UNITS, copied, rows_of
+from storage.views.unit import copied
 
 _COMES_BACK_MS: Final = 5_000
 """The lease of an answer that got lost lasts so long, for the same poll to be repeated."""
@@ -236,16 +236,15 @@ class ReceiveService:
     def _to_port(self, delivery: Delivery) -> broker.Delivery:
         shard, units = self._shard, delivery.units
         lease = delivery.lease
-        due_ms = units["due_ms"]
-        sequences = units["sequence"]
-        if len(units) <= FEW_UNITS:
-            rows = rows_of(units)
-            low, high = min(row.sequence for row in rows), max(row.sequence for row in rows)
-            is_otherwise = any(row.attempt != 1 for row in rows)
-        else:
+        due_ms, sequences, rows = units["due_ms"], units["sequence"], delivery.rows
+        if rows is None:
             low = SequenceNumber(int(sequences.min()))
             high = SequenceNumber(int(sequences.max()))
             is_otherwise = bool((units["attempt"] != 1).any())
+        else:
+            own = [row.sequence for row in rows]
+            low, high = min(own), max(own)
+            is_otherwise = any([row.attempt != 1 for row in rows])  # noqa: C419 - a few
         if is_otherwise:  # given back, or moved: its id has the due time that it was published with
             due_ms = shard.views.sequences.read_many(sequences)[0]
             units = copied(units)

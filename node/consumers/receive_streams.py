@@ -19,8 +19,8 @@ from node.consumers.polls import KEPT_MS_MAX, Polls
 from node.consumers.waiters import Interest, Waiter
 from node.contracts import broker
 from node.contracts.receive_stream import UNCONFIRMED_MAX, Piece, Push, Unconfirmed
+from node.delivery.deliveries import Delivery
 from node.delivery.message_lease import Lease, PollMark
-from node.delivery.receiver import Delivery
 
 KEPT_MAX: Final = 1_024
 """Streams that have ended and may be opened again; up to 20 kilobytes each."""

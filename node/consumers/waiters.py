@@ -18,7 +18,7 @@ from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import ReceiveParams
 from node.contracts.receive_stream import Piece, ReceiveStream
 from node.delivery.dead_letter_selection import CallFilter
-from node.delivery.receiver import Delivery
+from node.delivery.deliveries import Delivery
 
 
 class Look(NamedTuple):
@@ -83,6 +83,8 @@ class Gates:
         """
         opened = self._ends.keys() & touched
         for queue in self._ends.keys() & grown:
+            if now_ms < self._opens_ms.get(queue, now_ms):
+                continue  # what came stands behind an entry that has not opened
             end = self._ends[queue]
             self._note(queue, now_ms)
             if self._ends[queue] != end:

@@ -16,6 +16,8 @@ def cut(units: Units, bytes_max: int) -> Units:
     """The first units whose blobs fit, and that were published to one topic; at least one."""
     if len(units) > FEW_UNITS:
         return _cut_to_origin(_cut_to_bytes(units, bytes_max))
+    if len(units) <= 1:
+        return units
     rows, total_bytes = rows_of(units), 0
     for ordinal, row in enumerate(rows):
         total_bytes += row.blob_bytes

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.types import NO_GROUP, SequenceNumber
-from node.delivery.receiver import Corrupt
+from node.delivery.deliveries import Corrupt
 from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
 from timewheel.bodies import Place, place_of

@@ -228,8 +228,9 @@ class Leases:
 
     def _add(self, lease: Lease) -> Lease:
         self._by_id[lease.lease_id] = lease
-        lease.left_count = sum(lease.count_messages(*part[:2]) for part in lease.parts)
-        lease.gap_count = sum(part.end - part.first for part in lease.parts) - lease.left_count
+        parts = lease.parts
+        lease.left_count = sum([lease.count_messages(part.first, part.end) for part in parts])
+        lease.gap_count = sum([part.end - part.first for part in parts]) - lease.left_count
         progress = self._progress_of(lease.group_queue)
         progress.leases[lease.lease_id] = lease
         progress.held_count += lease.left_count

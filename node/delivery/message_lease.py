@@ -119,11 +119,16 @@ class Lease:
     @property
     def until_ms(self) -> int:
         """When the first part ends; 0 where none is left."""
+        if len(self.parts) == 1:  # as most have
+            return self.parts[0].until_ms
         return min((part.until_ms for part in self.parts), default=0)
 
     @property
     def next_end_ms(self) -> int | None:
         """When the first part is to be ended; None where the end of each is on its way."""
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            return None if part.is_ending else part.until_ms
         times = (part.until_ms for part in self.parts if not part.is_ending)
         return min(times, default=None)
 

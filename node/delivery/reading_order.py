@@ -16,7 +16,7 @@ from node.shard.views import Views
 class Reading(NamedTuple):
     """What a Receive of a group and a topic reads. Its lists are not changed."""
 
-    levels: list[list[TopicQueue]]
+    levels: list[list[GroupQueue]]
     """Queues of each priority, the highest first; in each, the retries first."""
     queues: list[TopicQueue]
     """All of them, in this order."""
@@ -24,9 +24,16 @@ class Reading(NamedTuple):
     """The same, with the group."""
     is_ordered: bool
     """Whether the group keeps the order of keys."""
+    is_filtered: bool
+    """Whether the subscription has a filter."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether what stands next in each queue is what the group gets."""
+        return not self.is_ordered and not self.is_filtered
 
 
-_NOTHING: Final = Reading([], [], [], is_ordered=False)
+_NOTHING: Final = Reading([], [], [], is_ordered=False, is_filtered=False)
 
 
 class ReadingOrder:
@@ -60,11 +67,23 @@ class ReadingOrder:
         return found
 
     def _make(self, group_id: GroupId, topic_id: TopicId) -> Reading:
-        levels = self._levels(group_id, topic_id)
-        queues = list(chain.from_iterable(levels))
-        group = self._views.catalog.find_group_by_id(group_id)
-        is_ordered = group is not None and group.is_ordered
-        return Reading(levels, queues, [GroupQueue(group_id, one) for one in queues], is_ordered)
+        catalog = self._views.catalog
+        levels = [
+            [GroupQueue(group_id, one) for one in level]
+            for level in self._levels(group_id, topic_id)
+        ]
+        group_queues = list(chain.from_iterable(levels))
+        group, subscription = (
+            catalog.find_group_by_id(group_id),
+            catalog.find_subscription(group_id, topic_id),
+        )
+        return Reading(
+            levels,
+            [one.topic_queue for one in group_queues],
+            group_queues,
+            is_ordered=group is not None and group.is_ordered,
+            is_filtered=subscription is not None and subscription.filter is not None,
+        )
 
     def _levels(self, group_id: GroupId, topic_id: TopicId) -> list[list[TopicQueue]]:
         catalog = self._views.catalog

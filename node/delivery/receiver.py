@@ -1,7 +1,8 @@
 """The receiver: leases the next messages of a group's queues, up to the release gate."""
 
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import replace
+from itertools import chain
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,64 +16,21 @@ from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicId, TopicQueue, topic
 from node.contracts.receive_stream import Piece
 from node.delivery.cuts import blob_bytes, cut, good_run
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
+from node.delivery.deliveries import Corrupt, Delivery, ReceiveLimits
 from node.delivery.expiry import Expired, without
 from node.delivery.filter_scan import Counts, FilterScanner, LongChecks, ScanFilter, ScanResult
 from node.delivery.filtered_ranges import FilteredRanges
 from node.delivery.leases import Leases
 from node.delivery.message_lease import Lease, runs_of
 from node.delivery.ordered import LookAhead, OrderedQueues
-from node.delivery.reading_order import ReadingOrder
+from node.delivery.reading_order import Reading, ReadingOrder
 from node.delivery.resets import Resets
 from node.delivery.smoothing import Smoothing
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
 from storage.queues.ack_state import WINDOW_POSITIONS
-from storage.views.unit import Units, copied
+from storage.views.unit import FEW_UNITS, Row, Units, copied, rows_of
 from timewheel.bodies import Bodies
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """Leased messages of one queue, with their bytes."""
-
-    lease: Lease
-    topic: str
-    """Topic that they were published to."""
-    units: Units
-    """Structured array[n] of UNIT, in queue order; their places are the node's own business."""
-    blobs: bytes
-    """Meta and body of each message, one behind the other."""
-    receive_ms: int
-    to_check: FilterExpression | None = None
-    """Some of them may not match this: the client has to check."""
-    first_ordinal: int = 0
-    """Of the first one, in the lease."""
-    is_repeated: bool = False
-    """They were delivered before, by this lease."""
-
-    @property
-    def invisible_until_ms(self) -> int:
-        """When the lease ends."""
-        return self.lease.until_ms
-
-
-class Corrupt(NamedTuple):
-    """A message in a queue whose bytes, as they lie here, are not what was published."""
-
-    group_queue: GroupQueue
-    position: int
-    unit: Units
-    """Array[1] of UNIT."""
-    error: errors.DataLoss
-
-
-class ReceiveLimits(NamedTuple):
-    """How much a Receive may lease, for how long, and its reading of the clock."""
-
-    count_max: int
-    bytes_max: int
-    invisible_ms: int
-    now_ms: int
 
 
 class Receiver:
@@ -189,19 +147,21 @@ class Receiver:
         Where little matches a filter, it is also None when one turn of the loop has scanned
         enough: see `is_unfinished`.
         """
+        reading = self._order.find(group_id, topic_id)
+        self.is_unfinished = False
+        if reading.is_plain and call_filter is None:
+            return self._receive_plainly(reading, limits, topic_id)
         scan_filter = self._scan_filter(group_id, topic_id, call_filter)
         scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
-        self.is_unfinished, reading = False, self._order.find(group_id, topic_id)
         for queues in reading.levels:
-            place = GroupQueue(group_id, queues[0])
+            place = queues[0]
             turn = self._turns.get(place, 0)
             for step in range(len(queues)):
-                number = queues[(turn + step) % len(queues)]
-                group_queue, left = GroupQueue(group_id, number), scanner.work
-                wanted = scan_filter if topic_of(number) == topic_id else None
+                group_queue, left = queues[(turn + step) % len(queues)], scanner.work
+                wanted = scan_filter if topic_of(group_queue.topic_queue) == topic_id else None
                 if reading.is_ordered:
-                    others = queues[1:] if number == queues[0] else queues[:1]
-                    delivery = self._receive_in_order(group_queue, others, wanted, scanner, limits)
+                    rivals = queues[1:] if group_queue == place else queues[:1]
+                    delivery = self._receive_in_order(group_queue, rivals, wanted, scanner, limits)
                 elif wanted is None:
                     delivery = self._receive_from(group_queue, limits, topic_id)
                 elif call_filter is None:
@@ -217,6 +177,19 @@ class Receiver:
                     if delivery is None or scan_filter is None or scan_filter.checks:
                         return delivery
                     return replace(delivery, to_check=self._subscribed(group_id, topic_id))
+        return None
+
+    def _receive_plainly(
+        self, reading: Reading, limits: ReceiveLimits, topic_id: TopicId
+    ) -> Delivery | None:
+        """As `receive`, where the group gets what stands next in each queue."""
+        for queues in reading.levels:
+            turn, count = self._turns.get(queues[0], 0), len(queues)
+            for at in chain(range(turn, count), range(turn)):
+                delivery = self._receive_from(queues[at], limits, topic_id)
+                if delivery is not None or self.is_unfinished:
+                    self._turns[queues[0]] = (at + 1) % count
+                    return delivery
         return None
 
     def _subscribed(self, group_id: GroupId, topic_id: TopicId) -> FilterExpression | None:
@@ -252,7 +225,8 @@ class Receiver:
                 return None
             units = cut(queue.read(first, end - first), bytes_max)
             end = first + len(units)
-            blobs, bad = self._bodies.read_joined(units)
+            rows = rows_of(units) if len(units) <= FEW_UNITS else None
+            blobs, bad = self._bodies.read_joined(units, rows)
             if not bad:
                 if turns_left is None:
                     break
@@ -280,9 +254,9 @@ class Receiver:
         # It has looked further where it came upon what has expired.
         if end - first > limits.count_max:
             units, end = units[: limits.count_max], first + limits.count_max
-            blobs = blobs[: int(blob_bytes(units).sum())]
+            blobs, rows = blobs[: int(blob_bytes(units).sum())], None
         lease = self.leases.grant(group_queue, first, end, now_ms + invisible_ms)
-        return self._delivery(lease, units, blobs, now_ms)
+        return self._delivery(lease, units, blobs, now_ms, rows)
 
     def _lease_rest(
         self,
@@ -304,24 +278,23 @@ class Receiver:
     def _receive_in_order(
         self,
         group_queue: GroupQueue,
-        others: list[TopicQueue],
+        rivals: list[GroupQueue],
         scan_filter: ScanFilter | None,
         scanner: FilterScanner,
         limits: ReceiveLimits,
     ) -> Delivery | None:
         """The next messages of keys of which none is leased, one of each.
 
-        `others`: queues in which messages of the same keys may be leased.
+        `rivals`: queues in which messages of the same keys may be leased.
         """
         queue = self._views.queues.get(group_queue.topic_queue)
         topic_id = topic_of(group_queue.topic_queue)
         may_expire = any(
-            self.expired.may_have(topic_of(one)) for one in (group_queue.topic_queue, *others)
+            self.expired.may_have(topic_of(one.topic_queue)) for one in (group_queue, *rivals)
         )
         subscription = self._views.catalog.find_subscription(group_queue.group_id, topic_id)
         expression = None if subscription is None else subscription.filter
         lines = self.ordered.follow(group_queue, queue, expression)
-        rivals = [GroupQueue(group_queue.group_id, number) for number in others]
         looking = LookAhead(scanner, scan_filter or _EVERYTHING, limits.now_ms)
         positions, damage = self.ordered.find_ready(group_queue, rivals, looking, limits.count_max)
         if damage is not None:
@@ -552,9 +525,20 @@ class Receiver:
         delivery = self._delivery(lease, units, blobs, now_ms)
         return replace(delivery, first_ordinal=low, is_repeated=True)
 
-    def _delivery(self, lease: Lease, units: Units, blobs: bytes, now_ms: int) -> Delivery:
-        topic = self._views.catalog.find_topic_by_id(TopicId(int(units["origin_topic"][0])))
-        return Delivery(lease, topic.name if topic else "", units, blobs, now_ms)
+    def _delivery(
+        self,
+        lease: Lease,
+        units: Units,
+        blobs: bytes,
+        now_ms: int,
+        rows: list[Row] | None = None,
+    ) -> Delivery:
+        """`rows`: of the units, where that is known."""
+        if rows is None and len(units) <= FEW_UNITS:
+            rows = rows_of(units)
+        origin = int(units["origin_topic"][0]) if rows is None else rows[0].origin_topic
+        topic = self._views.catalog.find_topic_by_id(TopicId(origin))
+        return Delivery(lease, topic.name if topic else "", units, blobs, now_ms, rows=rows)
 
     def is_blocked(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> list[GroupQueue]:
         """The group's queues of a topic that have more, but only behind a full window."""

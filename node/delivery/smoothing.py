@@ -111,11 +111,11 @@ class Smoothing:
     def visible_end(self, queue: ConsumeQueue, now_ms: int) -> Position:
         """The first entry that consumers may not see yet; as `ConsumeQueue.visible_end`."""
         seen = queue.visible_end(now_ms)
-        tolerances_ms = self._tolerances_ms
-        tolerance_ms = tolerances_ms and tolerances_ms.get(topic_of(queue.topic_queue))
+        if not self._tolerances_ms and not self._paces:
+            return seen
+        tolerance_ms = self._tolerances_ms.get(topic_of(queue.topic_queue))
         if not tolerance_ms:
-            if self._paces:
-                self._paces.pop(queue.topic_queue, None)
+            self._paces.pop(queue.topic_queue, None)
             return seen
         pace = self._paces.get(queue.topic_queue)
         if pace is None:
@@ -151,7 +151,7 @@ class Smoothing:
     def next_gate_ms(self, queue: ConsumeQueue, now_ms: int) -> int | None:
         """When to ask for the visible end again, behind `visible_end` at that instant."""
         gate_ms = queue.next_gate_ms()
-        pace = self._paces.get(queue.topic_queue)
+        pace = self._paces.get(queue.topic_queue) if self._paces else None
         if pace is None or not pace.marks:
             return gate_ms
         step_ms = min(now_ms + STEP_MS, pace.marks[0][1])

@@ -22,7 +22,8 @@ from hourwheel.errors import HourwheelError
 from hourwheel.types import NO_GROUP, NO_TOPIC, GroupId, TopicId, TopicQueue, topic_of
 from node.catalog.serving import Propose
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
-from node.delivery.receiver import Corrupt, Receiver
+from node.delivery.deliveries import Corrupt
+from node.delivery.receiver import Receiver
 from node.delivery.resolve_rows import ack_rows, dead_rows
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import MESSAGES_MAX

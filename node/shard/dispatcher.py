@@ -86,10 +86,10 @@ class Dispatcher:
         releases is decided where it stands in the log. `is_urgent`: do not wait for
         `interval_ms`.
         """
-        after = self.append_cursor
-        target = Key(now_ms + self.lead_ms, SEQUENCE_MAX)
-        is_early = now_ms < self._not_before_ms and not is_urgent
-        if target <= after or is_early or views.catalog.is_dispatch_paused:
+        if now_ms < self._not_before_ms and not is_urgent:
+            return None  # as in most turns
+        after, target = self.append_cursor, Key(now_ms + self.lead_ms, SEQUENCE_MAX)
+        if target <= after or views.catalog.is_dispatch_paused:
             return None
         if now_ms - self._planned_ms > _CALM_MS:
             self._limit = self._first_limit

@@ -14,7 +14,7 @@ from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 from hourwheel.priorities import PRIORITY_MAX, priority_queue
-from node.delivery.receiver import Delivery
+from node.delivery.deliveries import Delivery
 from node.replica.effects import Role
 from node.shard.deduplication import Published
 from node.shard.group_queue import GroupQueue

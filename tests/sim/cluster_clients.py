@@ -11,7 +11,7 @@ from hourwheel.errors import CorruptLog, HourwheelError
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.formats.transaction_step import Step
 from hourwheel.types import SequenceNumber, TopicId
-from node.delivery.receiver import Delivery, ReceiveLimits
+from node.delivery.deliveries import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import expired_rows, filtered_rows
 from node.shard.deduplication import Published
 from storage.queues.ack_state import IN_PLACE

@@ -21,7 +21,7 @@ from node.catalog.changes import DefaultsConfig
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
 from node.consumers.housekeeping import Housekeeping
-from node.delivery.receiver import ReceiveLimits
+from node.delivery.deliveries import ReceiveLimits
 from node.delivery.resolve_rows import ack_rows, retry_rows
 from node.replica.mastership import Mastership, Proposer
 from node.telemetry.stats import EngineStats

@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.types import TopicQueue
-from node.delivery.receiver import Corrupt, Delivery, ReceiveLimits
+from node.delivery.deliveries import Corrupt, Delivery, ReceiveLimits
 from node.delivery.resolve_rows import dead_rows
 from node.shard.group_queue import GroupQueue
 from node.shard.job_planner import RetentionConfig

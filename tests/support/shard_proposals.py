@@ -41,8 +41,8 @@ from hourwheel.types import GroupId, TopicId
 from node.broker.priorities import place_batch
 from node.broker.small_calls import Merge
 from node.contracts.broker import IncomingMessages
+from node.delivery.deliveries import Delivery
 from node.delivery.message_lease import Part
-from node.delivery.receiver import Delivery
 from node.delivery.resolve_rows import (
     ack_rows,
     dead_rows,

@@ -17,8 +17,8 @@ from hourwheel.filter_language.evaluate import evaluate
 from hourwheel.filter_language.text import FilterExpression, parse
 from hourwheel.formats.meta import decode
 from hourwheel.types import FIRST_SHARD, SEQUENCE_MAX
+from node.delivery.deliveries import Delivery, ReceiveLimits
 from node.delivery.filtered_ranges import FilteredRange
-from node.delivery.receiver import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import expired_rows, filtered_rows, unresolved_of
 from node.replica.mastership import Mastership
 from node.replica.replica import Replica

@@ -10,10 +10,12 @@ class Queues:
         self.opens_ms = {int(name[1:]): times for name, times in opens_ms.items()}
         self.looks_max: int | None = None
         """So many entries are looked at in one call."""
+        self.look_count = 0
         self.gates = Gates(self.look)
         self._visible: dict[int, int] = {}
 
     def look(self, queue: int, now_ms: int) -> Look:
+        self.look_count += 1
         times = self.opens_ms.get(queue, [])
         at, looks = self._visible.get(queue, 0), 0
         while at < len(times) and times[at] <= now_ms and looks != self.looks_max:
@@ -103,3 +105,16 @@ def test_queue_that_has_grown_opens_for_those_who_were_served_before_another_loo
     queues.opens_ms[1] = [40]
     assert queues.look(1, 41) == Look(1, None), "it is visible now, to whoever asks"
     assert queues.gates.open((), 42, grown={1}) == {1}
+
+
+def test_what_comes_behind_a_closed_entry_is_not_looked_at() -> None:
+    """Each DISPATCH record lets queues grow, ahead of time."""
+    queues = Queues(q1=[50])
+    queues.gates.watch(1, 40)
+    looks = queues.look_count
+    queues.opens_ms[1] = [50, 44]
+    assert queues.gates.open((), 45, grown={1}) == set()
+    assert queues.look_count == looks
+    assert queues.gates.next_ms() == 50
+    assert queues.gates.open((), 50, grown={1}) == {1}, "and what has opened behind it"
+    assert queues.gates.next_ms() is None

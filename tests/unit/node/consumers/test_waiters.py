@@ -10,8 +10,8 @@ from hourwheel.filter_language.text import FilterExpression
 from node.consumers.waiters import Interest, Look, Waiter, Waiters
 from node.contracts.broker import ReceiveParams
 from node.delivery.dead_letter_selection import CallFilter
+from node.delivery.deliveries import Delivery
 from node.delivery.message_lease import Lease
-from node.delivery.receiver import Delivery
 from node.shard.group_queue import GroupQueue
 from storage.queues.consume_queues import Touched
 from storage.views.unit import NO_UNITS

@@ -5,7 +5,7 @@ import pytest
 from hourwheel import errors
 from node.delivery import damaged as module
 from node.delivery.damaged import DamagedMessages
-from node.delivery.receiver import Corrupt
+from node.delivery.deliveries import Corrupt
 from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
 from tests.support.units import make_units

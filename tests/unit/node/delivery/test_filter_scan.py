@@ -53,7 +53,7 @@ class Shelf:
         self.counts = Counts()
         self.long_checks = LongChecks()
 
-    def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
+    def read_joined(self, units: Units, _rows: object = None) -> tuple[bytes, list[BadBlob]]:
         """As `Bodies`."""
         sequences = units["sequence"].tolist()
         self.read += sequences

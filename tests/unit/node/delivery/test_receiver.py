@@ -10,7 +10,8 @@ from hourwheel import Sql, errors
 from hourwheel.internal.v1.state_pb2 import ConfigChange, TopicConfig
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import GroupSettings
-from node.delivery.receiver import Delivery, ReceiveLimits, Receiver
+from node.delivery.deliveries import Delivery, ReceiveLimits
+from node.delivery.receiver import Receiver
 from node.shard.group_queue import GroupQueue
 from node.shard.recovery import ShardConfig
 from storage.queues.ack_state import WINDOW_POSITIONS
@@ -37,7 +38,7 @@ class StubBodies:
     def __init__(self, bad: set[int]) -> None:
         self.bad = bad
 
-    def read_joined(self, units: Units) -> tuple[bytes, list[BadBlob]]:
+    def read_joined(self, units: Units, _rows: object = None) -> tuple[bytes, list[BadBlob]]:
         found = [
             BadBlob(ordinal, errors.DataLoss(f"message {sequence}"))
             for ordinal, sequence in enumerate(units["sequence"].tolist())

@@ -11,7 +11,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats.message_id import parse
-from node.delivery.receiver import Delivery
+from node.delivery.deliveries import Delivery
 from node.shard.checkpoint import MANIFEST
 from node.shard.node_meta import open_node_meta
 from node.shard.recovery import ShardConfig, open_shard

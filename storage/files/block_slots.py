@@ -24,7 +24,7 @@ class BlockSlots:
         """Nothing is read yet."""
         self._memory: NDArray[np.uint8] = np.empty(count * block_bytes, np.uint8)
         self._block_bytes, self.count = block_bytes, count
-        whole = memoryview(self._memory)
+        whole = self._memory.data
         self._slots = [whole[at : at + block_bytes] for at in range(0, len(whole), block_bytes)]
 
     def read(

@@ -9,7 +9,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c, crc32c_each
 from hourwheel.errors import invariant, required
 from hourwheel.types import Key
-from storage.files.block_slots import slots_for
+from storage.files.block_slots import BlockSlots
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
 from storage.views.unit import (
@@ -259,17 +259,14 @@ class Run:
         return found
 
     def _read_blocks(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> Units:
-        """All units of the blocks of n ranges [first, last], each once, in key order.
-
-        They stay until the next ones are read.
-        """
+        """All units of the blocks of n ranges [first, last], each once, in key order."""
         chosen = np.zeros(len(self._block_crcs) + 1, np.int64)  # many ranges may begin in one block
         np.add.at(chosen, first, 1)
         np.add.at(chosen, last + 1, -1)
         blocks = np.flatnonzero(np.cumsum(chosen[:-1]))
         positions = unit_at(0) + _BLOCK_BYTES * blocks
         last_count = min(BLOCK_UNITS, self.footer.unit_count - BLOCK_UNITS * int(blocks[-1]))
-        slots = slots_for(_BLOCK_BYTES, len(blocks))
+        slots = BlockSlots(_BLOCK_BYTES, len(blocks))
         read, are_whole = slots.read(
             self._file, positions.tolist(), first=0, last_bytes=UNIT_BYTES * last_count
         )

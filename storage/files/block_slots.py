@@ -1,20 +1,15 @@
-"""Memory into which blocks of one size are read from places that lie apart, again and again.
+"""Memory into which blocks of one size are read from places that lie apart, as one array.
 
-New memory for some hundred blocks costs as much as reading them: the operating system makes each
-page of it, and takes it back. Each thread has slots of its own.
+Read one by one and joined, each block would be copied once more, into memory made for it.
 """
 
-import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from storage.files.disk import File
-
-_KEPT_BYTES: Final = 4 << 20
-"""Of each thread and each size of a block."""
 
 
 class BlockSlots:
@@ -43,25 +38,3 @@ class BlockSlots:
     def rows(self, dtype: "np.dtype[Any]") -> NDArray[Any]:
         """array[n]: the rows that lie in all slots, one behind the other; some may be old."""
         return self._memory.view(dtype)
-
-
-class _Kept(threading.local):
-    def __init__(self) -> None:
-        self.of_size: dict[int, BlockSlots] = {}
-
-
-_kept: Final = _Kept()
-
-
-def slots_for(block_bytes: int, count: int = 1) -> BlockSlots:
-    """Slots for blocks of a size, at least so many: what is in them goes with their next use.
-
-    Up to 4 MiB they are this thread's, and stay.
-    """
-    kept_count = _KEPT_BYTES // block_bytes
-    if count > kept_count:
-        return BlockSlots(block_bytes, count)
-    kept = _kept.of_size.get(block_bytes)
-    if kept is None:
-        kept = _kept.of_size[block_bytes] = BlockSlots(block_bytes, kept_count)
-    return kept

@@ -7,13 +7,16 @@ for a step by itself would be more than the reading, if each run were searched a
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from storage.files.block_slots import BlockSlots, slots_for
+from storage.files.block_slots import BlockSlots
 from storage.views.key_rows import I64, ROW, U64, Hashes, KeyRows, joined, no_rows, unpacked
 from storage.views.key_run import BLOCK_BYTES, BLOCK_ROWS, FEW_ROWS, KeyRun, filter_bits
+
+_SLOTS_MAX: Final = 512
+"""2 MiB."""
 
 
 class Located(NamedTuple):
@@ -36,14 +39,19 @@ class _Pairs(NamedTuple):
     """How many rows the slot has; it may have fewer than this says, and not more than fit."""
 
 
-def find_in(runs: Sequence[KeyRun], hashes: Hashes) -> Located:
+def find_in(runs: Sequence[KeyRun], hashes: Hashes, slot_count_max: int = _SLOTS_MAX) -> Located:
     """The rows of n keys, whose `high` ascend.
+
+    Args:
+        runs: to look in.
+        hashes: of the keys.
+        slot_count_max: at most so many blocks are in memory at once.
 
     Raises:
         CorruptFile: a block that it reads fails its CRC32C.
     """
     ordinals, rows, many = [np.zeros(0, np.int64)], [no_rows()], [np.zeros(0, np.int64)]
-    slots = slots_for(BLOCK_BYTES)
+    slots = BlockSlots(BLOCK_BYTES, min(slot_count_max, 2 * len(hashes.high) * len(runs)))
     for pairs in _read(runs, hashes, slots, many):
         _search(pairs, hashes, slots, (ordinals, rows, many))
     return Located(np.concatenate(ordinals), joined(rows), np.concatenate(many))

@@ -1,11 +1,9 @@
 """Memory for blocks that are read from places that lie apart."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
-from storage.files.block_slots import BlockSlots, slots_for
+from storage.files.block_slots import BlockSlots
 from storage.files.disk import File
 from tests.sim.disk import SimulatedDisk
 
@@ -36,13 +34,3 @@ def test_read_when_the_file_ends_before(file: File, last_bytes: int) -> None:
     slots = BlockSlots(4, 2)
     assert not slots.read(file, [0, 18], first=0, last_bytes=last_bytes)[1]
     assert slots.read(file, [0, 18], first=0, last_bytes=2)[1]
-
-
-def test_slots_for_when_threads_differ_or_many_are_asked_for() -> None:
-    mine = slots_for(1 << 20)
-    assert slots_for(1 << 20, mine.count) is mine
-    many = slots_for(1 << 20, mine.count + 1)
-    assert many.count == mine.count + 1
-    assert slots_for(1 << 20) is mine
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(slots_for, 1 << 20).result() is not mine

@@ -3,6 +3,7 @@
 Measured: 14 GB/s over large buffers, 0.13 us for a 200-byte body.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +30,6 @@ def split(buffer: bytes, start: int, sizes: NDArray[np.integer]) -> list[bytes]:
     return [buffer[at:end] for at, end in pairwise([start, *ends])]
 
 
-def crc32c_each(pieces: list[bytes]) -> NDArray[np.uint32]:
+def crc32c_each(pieces: Sequence[bytes | memoryview]) -> NDArray[np.uint32]:
     """uint32[n]: CRC32C of each."""
     return np.fromiter(map(crc32c, pieces), np.uint32, len(pieces))

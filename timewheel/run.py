@@ -1,6 +1,6 @@
 """Read a run (timewheel/run_format.py): sections, slot directories, units; all verified."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c, crc32c_each
 from hourwheel.errors import invariant, required
 from hourwheel.types import Key
+from storage.files.block_slots import BlockSlots
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
 from storage.views.unit import (
@@ -40,8 +41,8 @@ from timewheel.run_format import (
 _BLOCK_BYTES: Final = BLOCK_UNITS * UNIT_BYTES
 _KEY: Final = np.dtype([("due_ms", "<i8"), ("sequence", "<u8")])
 """The first bytes of a unit."""
-_FOUND_BLOCKS: Final = 256
-"""Blocks that are in memory at once while scattered units are looked for: 4 MiB."""
+_FOUND_AT_ONCE: Final = 128
+"""So many scattered units are looked for at once: each lies in one block, or in two."""
 
 
 class Run:
@@ -81,7 +82,7 @@ class Run:
         self._block_crcs: NDArray[np.uint32] = np.frombuffer(tables[cut:], "<u4")
         self._ordinals = {int(row["bucket"]): n for n, row in enumerate(self.sections)}
         self.cascaded_days: set[int] = set()
-        self._fences: NDArray[Any] | None = None
+        self._fences: tuple[NDArray[np.int64], NDArray[np.uint64]] | None = None
         """Key of each block's first unit: read when somebody looks for single units."""
 
     @property
@@ -220,15 +221,21 @@ class Run:
             return requested, NO_UNITS
         fences = self._load_fences()
         keys = due_ms[requested], sequences[requested]
-        first = search_keys(fences["due_ms"], fences["sequence"], *keys)
-        last = search_keys(fences["due_ms"], fences["sequence"], keys[0], keys[1] + np.uint64(1))
-        first, last = np.maximum(first - 1, 0), last - 1  # of equal keys some may lie before
+        last = search_keys(*fences, keys[0], keys[1] + np.uint64(1)) - 1
         is_inside = last >= 0
-        requested, first, last = requested[is_inside], first[is_inside], last[is_inside]
+        requested, last = requested[is_inside], last[is_inside]
+        first = last.copy()
+        begins = np.flatnonzero(
+            (fences[0][last] == due_ms[requested]) & (fences[1][last] == sequences[requested])
+        )
+        if len(begins):  # of equal keys some may lie before
+            chosen = requested[begins]
+            before = search_keys(*fences, due_ms[chosen], sequences[chosen]) - 1
+            first[begins] = np.maximum(before, 0)
         places: list[NDArray[np.int64]] = []
         found: list[Units] = []
-        for at in range(0, len(requested), _FOUND_BLOCKS):
-            some = slice(at, at + _FOUND_BLOCKS)
+        for at in range(0, len(requested), _FOUND_AT_ONCE):
+            some = slice(at, at + _FOUND_AT_ONCE)
             units = self._read_blocks(first[some], last[some])
             here, which = _find_in(
                 units,
@@ -257,20 +264,22 @@ class Run:
         np.add.at(chosen, first, 1)
         np.add.at(chosen, last + 1, -1)
         blocks = np.flatnonzero(np.cumsum(chosen[:-1]))
-        firsts = blocks * BLOCK_UNITS
-        counts = np.minimum(self.footer.unit_count - firsts, BLOCK_UNITS)
-        positions = unit_at(0) + UNIT_BYTES * firsts
-        read = self._file.pread_many((UNIT_BYTES * counts).tolist(), positions.tolist())
+        positions = unit_at(0) + _BLOCK_BYTES * blocks
+        last_count = min(BLOCK_UNITS, self.footer.unit_count - BLOCK_UNITS * int(blocks[-1]))
+        slots = BlockSlots(_BLOCK_BYTES, len(blocks))
+        read, are_whole = slots.read(
+            self._file, positions.tolist(), first=0, last_bytes=UNIT_BYTES * last_count
+        )
         is_bad = crc32c_each(read) != self._block_crcs[blocks]
-        if is_bad.any():
+        if is_bad.any() or not are_whole:
             raise errors.CorruptFile(
                 "a block of units fails its CRC32C",
                 file=self.path,
-                offset=int(positions[is_bad][0]),
+                offset=int(positions[np.argmax(is_bad)]),
             )
-        return np.frombuffer(b"".join(read), UNIT)
+        return slots.rows(UNIT)[: BLOCK_UNITS * (len(blocks) - 1) + last_count]
 
-    def _load_fences(self) -> NDArray[Any]:
+    def _load_fences(self) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """Key of the first unit of each block: not verified, but what they lead to is."""
         if self._fences is None:
             count = len(self._block_crcs)
@@ -279,7 +288,12 @@ class Run:
                 b"".join(self._file.pread_many([_KEY.itemsize] * len(some), some))
                 for some in (places[at : at + 4_096] for at in range(0, count, 4_096))
             ]
-            self._fences = np.frombuffer(b"".join(parts), _KEY)
+            keys = np.frombuffer(b"".join(parts), _KEY)
+            # Columns of their own: who searches a part of each row copies all of it each time.
+            self._fences = (
+                np.ascontiguousarray(keys["due_ms"]),
+                np.ascontiguousarray(keys["sequence"]),
+            )
         return self._fences
 
     def will_need(self, first: int, end: int) -> None:
@@ -299,7 +313,11 @@ def _find_in(
     attempts: NDArray[np.uint16],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(which of n are among units in key order, the ordinal of each of these)."""
-    dues, numbers, tries = units["due_ms"], units["sequence"], units["attempt"]
+    dues, numbers, tries = (
+        np.ascontiguousarray(units["due_ms"]),
+        units["sequence"],
+        units["attempt"],
+    )
     at = search_keys(dues, numbers, due_ms, sequences)
     found = np.full(len(at), -1, np.int64)
     going = np.flatnonzero(at < len(units))

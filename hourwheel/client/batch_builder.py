@@ -268,7 +268,7 @@ def draft_columns(columns: Columns) -> Draft:
     every = columns.metas
     if columns.expires_ms is not None:
         every = _with_expiry(columns.expires_ms, every, len(bodies))
-    encoded = None if every is None else list(map(metas.encode, every))
+    encoded = None if every is None else metas.encode_each(every)
     if len(times_ms) != len(bodies) or (encoded is not None and len(encoded) != len(bodies)):
         raise errors.InvalidArgument("the columns are not equally long")
     if columns.expires_ms is not None and columns.due_ms is not None:

@@ -6,9 +6,11 @@ because a protobuf object costs 2-4 us a message and the pieces that repeat (tag
 can be cached; tests hold the bytes equal to protobuf's own. Equal metadata gives equal bytes.
 """
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -35,10 +37,21 @@ _PROPERTY_KEY: Final = b"\x1a"
 _CLIENT_ID_KEY: Final = b"\x22"
 _CONTENT_TYPE_KEY: Final = b"\x2a"
 _ORDERING_KEY_KEY: Final = b"\x32"
+_BESIDES_KEYS: Final = attrgetter(
+    "tags",
+    "properties",
+    "client_message_id",
+    "content_type",
+    "ordering_key",
+    "expires_ms",
+    "priority",
+)
+_NOTHING: Final = ((), (), "", "", "", 0, 0)
 _NAME_KEY: Final = b"\x0a"
 _VALUE_KEY: Final = b"\x12"
 _ONE_BYTE_LENGTH: Final = 0x80
 _LENGTHS: Final = tuple(bytes((size,)) for size in range(_ONE_BYTE_LENGTH))
+_KEY_HEADS: Final = tuple(_KEY_KEY + length for length in _LENGTHS)
 _CONTROL: Final = frozenset(map(chr, (*range(32), 127)))
 
 
@@ -97,6 +110,26 @@ def encode(meta: MessageMeta) -> EncodedMeta:
         meta.expires_ms,
         meta.priority,
     )
+
+
+def encode_each(every: Sequence[MessageMeta]) -> list[EncodedMeta]:
+    """Each of `every` as `encode` has it.
+
+    Where all have one short key and nothing else, as those of most senders that have keys, it takes
+    half the time.
+    """
+    if not all(map(_NOTHING.__eq__, map(_BESIDES_KEYS, every))):
+        return list(map(encode, every))
+    keys = [meta.keys for meta in every]
+    try:
+        texts = [key.encode() for (key,) in keys]
+        heads = [_KEY_HEADS[len(text)] for text in texts]
+    except (ValueError, TypeError, AttributeError, IndexError):
+        return list(map(encode, every))  # raises what it is
+    if not all(texts):
+        return list(map(encode, every))
+    raws, hashes, none = map(bytes.__add__, heads, texts), map(key_hash, texts), repeat(())
+    return list(map(EncodedMeta._make, zip(raws, repeat(0), hashes, none, none, strict=False)))
 
 
 def encode_fields(

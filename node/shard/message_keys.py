@@ -20,10 +20,9 @@ def rows_of_batch(batch: RecordBatch, accepted: NDArray[np.bool_] | None) -> Key
     sizes = batch.body_len.astype(np.int64) + meta_len
     if accepted is not None:
         meta_len = np.where(accepted, meta_len, np.uint32(0))
-    ordinals, keys = find_keys(batch.blobs, np.cumsum(sizes) - sizes, meta_len)
+    chosen, keys = find_keys(batch.blobs, np.cumsum(sizes) - sizes, meta_len)
     if not keys:
         return None
-    chosen = np.array(ordinals)
     topics = (batch.topic_queue >> QUEUE_BITS)[chosen]
     sequences = chosen.astype(np.uint64) + np.uint64(batch.header.base_sequence)
     return _rows(hash_keys(topics.tolist(), keys), sequences, batch.due_ms[chosen])
@@ -38,7 +37,7 @@ def rows_of_units(units: Units, blobs: list[bytes | memoryview]) -> KeyRows | No
     ordinals, keys = find_keys(joined, np.cumsum(sizes) - sizes, sizes.astype(np.uint32))
     if not keys:
         return None
-    found = units[np.array(ordinals)]
+    found = units[ordinals]
     hashes = hash_keys(found["origin_topic"].tolist(), keys)
     return _rows(
         hashes, np.ascontiguousarray(found["sequence"]), np.ascontiguousarray(found["due_ms"])

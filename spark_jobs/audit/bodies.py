@@ -216,7 +216,7 @@ def _crcs(raw: bytes, starts: Array, sizes: Array) -> Array:
     view = memoryview(raw)
     there = np.flatnonzero(is_there)
     spans = zip(starts[there].tolist(), (starts + sizes)[there].tolist(), strict=True)
-    found[there] = crc32c_each([view[low:high] for low, high in spans])  # type: ignore[misc]
+    found[there] = crc32c_each([view[low:high] for low, high in spans])
     return found
 
 

@@ -56,6 +56,13 @@ class File(Protocol):
         """As so many `pread`s, with a fraction of their overhead: for small scattered pieces."""
         ...
 
+    def pread_into(self, pieces: Sequence[memoryview], positions: Sequence[int]) -> int:
+        """As `pread_many`, into memory of the caller's: fill each piece from a position on.
+
+        Returns how many bytes came, fewer only where the file ends.
+        """
+        ...
+
     def size(self) -> int:
         """Bytes in the file."""
         ...

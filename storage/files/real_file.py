@@ -121,6 +121,22 @@ class RealFile:
             got = [self.pread(size, at) for size, at in zip(lengths, positions, strict=True)]
         return got
 
+    def pread_into(self, pieces: Sequence[memoryview], positions: Sequence[int]) -> int:
+        """See `storage.files.disk.File.pread_into`."""
+        preadv, fd = os.preadv, self._fd
+        try:
+            got = [preadv(fd, (piece,), at) for piece, at in zip(pieces, positions, strict=True)]
+        except OSError as error:
+            fail(error, "read", self.path)
+        if sum(got) != sum(map(len, pieces)):
+            return sum(map(self._fill, pieces, positions))
+        return sum(got)
+
+    def _fill(self, piece: memoryview, position: int) -> int:
+        raw = self.pread(len(piece), position)
+        piece[: len(raw)] = raw
+        return len(raw)
+
     def size(self) -> int:
         """See `storage.files.disk.File.size`."""
         return os.fstat(self._fd).st_size

@@ -22,6 +22,8 @@ from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.views.key_rows import I64, U64, Hashes, KeyRows, in_order, joined, spread
 from storage.views.key_run import FEW_ROWS, NAME_END, KeyRun, KeyRunWriter, file_name
+from storage.views.key_search import find_in
+from storage.views.sorting import sorted_unique
 
 _SORTED_AT_ONCE: Final = 8_192
 """Rows that are put in order as they come: half a millisecond."""
@@ -193,28 +195,28 @@ class KeyIndex:
         parts: list[KeyRows] = []
         many: list[I64] = []
         order = np.argsort(hashes.high)
-        high = hashes.high[order]
+        ordered = hashes.take(order)
+        high = ordered.high
         for table in self._tables():
             for chunk in table.chunks():
                 low = np.searchsorted(chunk.high, high, "left")
                 end = np.searchsorted(chunk.high, high, "right")
                 is_many = end - low > FEW_ROWS
                 low, end = low[~is_many], end[~is_many]
-                many.append(order[is_many])
+                many.append(np.flatnonzero(is_many))
                 ordinal, member = spread(low, end)
-                ordinal = order[~is_many][ordinal]
-                is_same = chunk.low[member] == hashes.low[ordinal]
+                ordinal = np.flatnonzero(~is_many)[ordinal]
+                is_same = chunk.low[member] == ordered.low[ordinal]
                 ordinals.append(ordinal[is_same])
                 parts.append(chunk.take(member[is_same]))
-        for run in self.runs:
-            found = run.find(hashes)
-            ordinals.append(found.ordinals)
-            parts.append(found.rows)
-            many.append(found.many)
+        found = find_in(self.runs, ordered)
+        ordinals.append(found.ordinals)
+        parts.append(found.rows)
+        many.append(found.many)
         rows = joined(parts)
-        where = np.concatenate(ordinals) if ordinals else np.zeros(0, np.int64)
-        too_many = np.unique(np.concatenate(many)) if many else np.zeros(0, np.int64)
-        return Found(where, rows.sequence, rows.due_ms, too_many)
+        where = np.concatenate(ordinals)
+        too_many = sorted_unique(np.concatenate(many))
+        return Found(order[where], rows.sequence, rows.due_ms, order[too_many])
 
     def pieces(self, hashes: Hashes, ordinal: int) -> Generator[KeyRows, None, None]:
         """All rows of one of n keys, some thousands at a time, as of the first one.

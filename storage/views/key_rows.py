@@ -142,8 +142,8 @@ def keys_in(meta: bytes) -> list[bytes]:
 
 def find_keys(
     blobs: memoryview, starts: I64, meta_lengths: NDArray[np.uint32]
-) -> tuple[list[int], list[bytes]]:
-    """(ordinal of the message, key) of each key of n messages, as two lists.
+) -> tuple[I64, list[bytes]]:
+    """(ordinal of the message, key) of each key of n messages, as two columns.
 
     Args:
         blobs: what the metas lie in.
@@ -157,7 +157,7 @@ def find_keys(
     chosen = np.flatnonzero(meta_lengths)
     alike = _keys_of_one_length(blobs, starts[chosen], meta_lengths[chosen])
     if alike:
-        return chosen.tolist(), alike
+        return chosen, alike
     rows = zip(chosen.tolist(), starts[chosen].tolist(), meta_lengths[chosen].tolist(), strict=True)
     for ordinal, start, length in rows:
         meta = bytes(blobs[start : start + length])
@@ -169,7 +169,7 @@ def find_keys(
         for key in found:
             ordinals.append(ordinal)
             keys.append(key)
-    return ordinals, keys
+    return np.array(ordinals, np.int64), keys
 
 
 def _keys_of_one_length(
@@ -187,4 +187,5 @@ def _keys_of_one_length(
     if (metas[:, 0] != _KEYS_FIELD).any() or (metas[:, 1] != size).any():
         return []
     raw = metas[:, _SHORT_HEAD_BYTES:].tobytes()
-    return [raw[at : at + size] for at in range(0, len(raw), size)]
+    keys: list[bytes] = np.frombuffer(raw, f"V{size}").tolist()
+    return keys

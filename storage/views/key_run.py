@@ -14,11 +14,12 @@
 
 The filter has one word of 64 bits for five rows. A key sets three bits of one word: the word of
 number (low >> 32) * W >> 32, its bits 0-5, 6-11 and 12-17 of `low`. A key that is not there is
-looked for in vain one time in fifty. A run of very many rows has none (W = 0): most keys that are
-asked for are in it, and filters are kept in memory.
+looked for in vain one time in fifty. Filters are kept in memory, so a run of more than 5 million
+rows has a million words and no more: with 10 million rows it is one time in fifteen, with 20
+million one in four. One of more rows has none (W = 0): most keys that are asked for are in it.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c, crc32c_each
 from hourwheel.errors import invariant
+from storage.files.block_slots import BlockSlots
 from storage.files.disk import Disk
 from storage.files.file_header import (
     FILE_HEADER_BYTES,
@@ -58,15 +60,18 @@ FOOTER: Final = Struct("<QIII4xQQq12xI")
 assert FOOTER.size == 64  # noqa: PLR2004
 NAME_END: Final = ".keys"
 _ROWS_PER_WORD: Final = 5
-FILTER_ROWS_MAX: Final = 5_000_000
-"""Of a run with a filter, which takes 8 MB then."""
+FILTER_WORDS_MAX: Final = 1_000_000
+"""8 MB, which are in memory."""
+FILTER_ROWS_MAX: Final = 20_000_000
+"""Of a run with a filter."""
 _HALF: Final = np.uint64(32)
 _BIT_MASK: Final = np.uint64(63)
 _ONE: Final = np.uint64(1)
 _PROBE_SHIFTS: Final = tuple(map(np.uint64, (0, 6, 12)))
 FEW_ROWS: Final = 16
-"""Of one key in one run. What has more is read by itself: see `KeyRun.pieces`."""
-_SPARE_BLOCKS: Final = 64
+"""Of one key in one block. What has more is read by itself: see `KeyRun.pieces`."""
+_FEW_BLOCKS: Final = 2
+"""In which few rows of one key lie."""
 _PIECE_BLOCKS: Final = 32
 
 
@@ -133,8 +138,8 @@ class KeyRunWriter:
         self._file = disk.open(path, create=True)
         self._file.pwrite([pack_file_header(FileType.KEY_RUN, identity, run_id)], 0)
         self._sync = PiecewiseSync(self._file)
-        has_filter = 0 < rows_max <= FILTER_ROWS_MAX
-        self._filter: U64 = np.zeros(-(-rows_max // _ROWS_PER_WORD) * has_filter, np.uint64)
+        words = min(-(-rows_max // _ROWS_PER_WORD), FILTER_WORDS_MAX)
+        self._filter: U64 = np.zeros(words if rows_max <= FILTER_ROWS_MAX else 0, np.uint64)
         self._fences: list[U64] = []
         self._crcs: list[NDArray[np.uint32]] = []
         self._rest = b""
@@ -195,14 +200,18 @@ class KeyRunWriter:
         return footer
 
 
-class Located(NamedTuple):
-    """Rows of some of n keys."""
+class Places(NamedTuple):
+    """Where rows of some of n keys may be."""
 
     ordinals: I64
-    """Of the key that each row is of."""
-    rows: KeyRows
+    """Of the key; ascending."""
+    blocks: I64
+    """Number of a block, for each of these; ascending but for a key's that begins in one before."""
     many: I64
-    """Ordinals of keys that have too many rows to be read with others; none of theirs are here."""
+    """Ordinals of keys that have too many rows to be read with others."""
+
+
+_NONE: Final = np.zeros(0, np.int64)
 
 
 class KeyRun:
@@ -290,45 +299,49 @@ class KeyRun:
                 pieces.append(raw)
             else:
                 pieces += [raw[at : at + BLOCK_BYTES] for at in range(0, len(raw), BLOCK_BYTES)]
-        is_short = len(pieces) != len(blocks)
-        if is_short or (crc32c_each(pieces) != self._crcs[blocks]).any():
-            raise errors.CorruptFile(f"{self.path}: a block fails its CRC32C", file=self.path)
+        self._verify(pieces, blocks, are_whole=len(pieces) == len(blocks))
         return np.frombuffer(b"".join(raws), ROW)
 
-    def find(self, hashes: Hashes) -> Located:
-        """The rows of n keys, whose `high` ascend.
+    def places_of(self, hashes: Hashes, bits: U64) -> Places:
+        """In which blocks rows of n keys may lie; their `high` ascend. Reads nothing.
 
-        Raises:
-            CorruptFile: a block that it reads fails its CRC32C.
+        Args:
+            hashes: of the keys.
+            bits: `filter_bits` of them.
         """
-        maybe = np.arange(len(hashes.high))
         if len(self._filter):
-            bits = filter_bits(hashes.low)
-            found = self._filter[_words_of(hashes.low, len(self._filter))]
-            maybe = np.flatnonzero(found & bits == bits)
-            if not len(maybe):
-                return Located(maybe, no_rows(), maybe)
-        high = hashes.high[maybe]
-        first, end = self._blocks_of(high)
-        spans = end - first
-        many = spans > 2  # noqa: PLR2004 - few rows lie in one block, or in two
-        if int(spans.sum()) > 2 * len(hashes.high) + _SPARE_BLOCKS:
-            many |= spans > 1
-        few = np.flatnonzero(~many & (spans > 0))
-        _, members = spread(first[few], end[few])
-        rows = self._read_blocks(sorted_unique(members))
-        row_high = np.ascontiguousarray(
-            rows["high"]
-        )  # of the rest, a row or so of each block counts
-        low = np.searchsorted(row_high, high[few], "left")
-        to = np.searchsorted(row_high, high[few], "right")
-        is_much = to - low > FEW_ROWS
-        many[few[is_much]] = True
-        ordinals, members = spread(low[~is_much], to[~is_much])
-        ordinals = maybe[few[~is_much]][ordinals]
-        rows = rows[members]
-        is_same = rows["low"] == hashes.low[ordinals]
-        return Located(ordinals[is_same], unpacked(rows[is_same]), maybe[np.flatnonzero(many)])
+            words = self._filter[_words_of(hashes.low, len(self._filter))]
+            ordinals = np.flatnonzero((bits & ~words) == 0)
+        else:
+            ordinals = np.arange(len(bits))
+        high = hashes.high[ordinals]
+        first = np.maximum(np.searchsorted(self._fences, high, "right") - 1, 0)
+        if not (self._fences[first] == high).any():
+            return Places(ordinals, first, _NONE)
+        first, end = self._blocks_of(high)  # of some there may be more before the block
+        are_many = end - first > _FEW_BLOCKS
+        many, ordinals = ordinals[are_many], ordinals[~are_many]
+        which, blocks = spread(first[~are_many], end[~are_many])
+        return Places(ordinals[which], blocks, many)
+
+    def read_into(self, slots: BlockSlots, first: int, blocks: I64) -> None:
+        """Read blocks, whose numbers ascend, into slots from number `first` on. Raises CorruptFile.
+
+        Behind the last row of a run the slot of its block has what was there before.
+        """
+        last_rows = min(BLOCK_ROWS, self.row_count - BLOCK_ROWS * int(blocks[-1]))
+        positions = FILE_HEADER_BYTES + BLOCK_BYTES * blocks
+        with self._disk_failure_is_damage():
+            pieces, are_whole = slots.read(
+                self._file, positions.tolist(), first=first, last_bytes=ROW_BYTES * last_rows
+            )
+        self._verify(pieces, blocks, are_whole=are_whole)
+
+    def _verify(
+        self, pieces: Sequence[bytes | memoryview], blocks: I64, *, are_whole: bool
+    ) -> None:
+        if not are_whole or (crc32c_each(pieces) != self._crcs[blocks]).any():
+            raise errors.CorruptFile(f"{self.path}: a block fails its CRC32C", file=self.path)
 
     def _blocks_of(self, high: U64) -> tuple[I64, I64]:
         """[first, end) of the blocks in which rows of each key may lie."""

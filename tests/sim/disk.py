@@ -53,6 +53,14 @@ class SimulatedFile:
     def pread_many(self, lengths: Sequence[int], positions: Sequence[int]) -> list[bytes]:
         return [self.pread(size, at) for size, at in zip(lengths, positions, strict=True)]
 
+    def pread_into(self, pieces: Sequence[memoryview], positions: Sequence[int]) -> int:
+        count = 0
+        for piece, at in zip(pieces, positions, strict=True):
+            raw = self.pread(len(piece), at)
+            piece[: len(raw)] = raw
+            count += len(raw)
+        return count
+
     def size(self) -> int:
         self._disk.check_alive(self._life)
         return len(self._inode.data)

@@ -20,6 +20,16 @@ class DiskConformance:
         assert file.size() == 7
         assert file.path == "f"
 
+    def test_pread_into_when_pieces_lie_apart_or_the_file_ends(self, disk: Disk) -> None:
+        file = disk.open("f", create=True)
+        file.pwrite([b"abcdefg"], 0)
+        memory = bytearray(b"." * 9)
+        view = memoryview(memory)
+        assert file.pread_into([view[:3], view[4:6]], [4, 1]) == 5
+        assert memory == b"efg.bc..."
+        assert file.pread_into([view[:3], view[3:6]], [5, 7]) == 2
+        assert memory == b"fgg.bc..."
+
     def test_pwrite_when_more_pieces_than_one_call_takes(self, disk: Disk) -> None:
         file = disk.open("f", create=True)
         pieces = [b"%04d" % number for number in range(5_000)]

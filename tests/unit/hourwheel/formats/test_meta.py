@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel import errors, limits
-from hourwheel.formats.meta import NO_META, MessageMeta, decode, encode, from_wire
+from hourwheel.formats.meta import NO_META, MessageMeta, decode, encode, encode_each, from_wire
 from hourwheel.formats.tag_gene import key_hash, sparse_gene
 from hourwheel.v1 import meta_pb2
 
@@ -123,3 +123,30 @@ def test_decode_when_too_large() -> None:
 
 def test_decode_when_a_later_version_added_a_field() -> None:
     assert decode(b"\x0a\x01a\x92\x03\x03new") == MessageMeta(tags=("a",))
+
+
+SHORT_KEYS = st.builds(MessageMeta, keys=st.tuples(st.text(min_size=1, max_size=140)))
+
+
+@given(st.one_of(st.lists(SHORT_KEYS, max_size=5), st.lists(METAS, max_size=5)))
+def test_encode_each_when_compared_with_one_by_one(every: list[MessageMeta]) -> None:
+    assert encode_each(every) == [encode(meta) for meta in every]
+
+
+@pytest.mark.parametrize(
+    ("key", "refusal"),
+    [
+        ("", errors.InvalidArgument),
+        ("\ud800", errors.InvalidArgument),
+        (7, errors.InvalidArgument),
+        ("k" * (limits.KEY_BYTES_MAX + 1), errors.MessageTooLarge),
+    ],
+)
+def test_encode_each_when_a_key_is_none(key: str, refusal: type[Exception]) -> None:
+    with pytest.raises(refusal):
+        encode_each([MessageMeta(keys=("order-1",)), MessageMeta(keys=(key,))])
+
+
+def test_encode_each_when_one_has_more_than_a_key() -> None:
+    every = [MessageMeta(keys=("order-1",)), MessageMeta(keys=("order-2",), priority=3)]
+    assert encode_each(every) == [encode(meta) for meta in every]

@@ -112,3 +112,30 @@ def test_close_when_forgotten(tmp_path: Path) -> None:
         disk.open("f", create=True)
         disk.map("m", 4096, create=True)
     assert open_file_count() == before
+
+
+def test_pread_into_when_the_kernel_gives_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RealDisk(tmp_path).open("f", create=True)
+    file.pwrite([b"abcdef"], 0)
+    real = os.preadv
+
+    def preadv(fd: int, pieces: tuple[memoryview, ...], position: int) -> int:
+        return real(fd, (pieces[0][:1],), position)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    memory = bytearray(5)
+    assert file.pread_into([memoryview(memory)[:2], memoryview(memory)[2:]], [4, 1]) == 5
+    assert memory == b"efbcd"
+
+
+def test_pread_into_when_the_device_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RealDisk(tmp_path).open("f", create=True)
+
+    def preadv(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    with pytest.raises(errors.DiskFailed, match="cannot read f"):
+        file.pread_into([memoryview(bytearray(2))], [0])

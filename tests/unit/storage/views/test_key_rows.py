@@ -88,10 +88,10 @@ def test_keys_of_messages_when_some_have_none() -> None:
     raws = [encode(MessageMeta(tags=("t",), keys=keys)).raw for keys in texts] * 2
     raws.insert(1, b"")
     lengths = np.array(list(map(len, raws)))
-    found = find_keys(
+    ordinals, keys = find_keys(
         memoryview(b"".join(raws)), np.cumsum(lengths) - lengths, lengths.astype(np.uint32)
     )
-    assert found == ([0, 0, 3, 4, 4, 6], [b"a", b"b", b"c"] * 2)
+    assert (ordinals.tolist(), keys) == ([0, 0, 3, 4, 4, 6], [b"a", b"b", b"c"] * 2)
 
 
 def test_hash_when_it_is_frozen() -> None:

@@ -172,7 +172,7 @@ async def grow(
         admin: of the cluster.
         coming: node id -> where its control process is.
         wait_s: for so long.
-        say: is told what is waited for.
+        say: gets what is waited for.
         is_first_new: the first node has just begun to be a cluster's, and may not know it yet.
 
     Raises:
@@ -240,7 +240,7 @@ def _change(new: list[str], leaving: list[str], server: str, *, is_json: bool) -
 
     async def command(admin: AsyncAdmin) -> None:
         found = await admin.members()
-        if is_done := _is_done(found, coming, leaving):  # by a run of which nobody knew the end
+        if is_done := _is_done(found, coming, leaving):  # by a run whose end was unknown
             generation = found.generation
         else:
             generation = await admin.change_members(coming, leaving)

@@ -279,7 +279,7 @@ class Nack(Receipts):
     )
     not_begun: bool = Field(
         default=False,
-        description="Nobody has begun with them: they come again at once, and no attempt counts. "
+        description="No work on them has begun: they come again at once, and no attempt counts. "
         "Not with `delay` nor `dead_letter`.",
     )
 

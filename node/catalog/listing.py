@@ -23,10 +23,10 @@ from storage.queues.ack_state import BLOCKED_MS, AckWindow
 from storage.views.catalog import Catalog
 from storage.views.catalog_items import Group, Subscription, Topic
 
-QUEUES_AT_ONCE: Final = 512
+QUEUES_AT_ONCE: Final = 448
 """So many queues are looked at for one part: about a millisecond. One topic has fewer."""
 assert QUEUE_COUNT_MAX < QUEUES_AT_ONCE
-LAG_QUEUES_AT_ONCE: Final = 48
+LAG_QUEUES_AT_ONCE: Final = 40
 """The same where what is resolved and leased of each is counted, and its oldest entry is read."""
 LISTED_SUBSCRIPTIONS_MAX: Final = 100
 """So many subscriptions of each group are shown in a list; all of them of one group by itself."""

@@ -9,7 +9,8 @@ generation of voters has all users, grants and quotas. What a crash leaves besid
 the next attempt, or by the first start of the cluster.
 
 A node that runs is asked by a file, `promotion-wanted`, and does it at its next start: if that has
-`cluster.nodes`. Else it starts alone, and the file goes. So whoever asked sees what became of it.
+`cluster.nodes`. Else it starts alone, and the file goes. So an administrator sees what has become
+of it.
 """
 
 from typing import Final
@@ -103,7 +104,7 @@ def is_promotion_wanted(disk: Disk) -> bool:
 
 
 def forget_promotion(disk: Disk) -> None:
-    """Nobody is asked any more."""
+    """It is not asked for any more."""
     if disk.exists(_WANTED):
         disk.remove(_WANTED)
         disk.sync_dir("")

@@ -264,7 +264,7 @@ class _InPlace:
 
     The leases hold it until these are applied, and nothing else may end them. Neither the clock nor
     the same call once more: each record would count a failure, and the second one would take the
-    message from whoever has got it after the first.
+    message from the one that has got it after the first.
     """
 
     def __init__(self, receiver: Receiver, group_id: GroupId) -> None:

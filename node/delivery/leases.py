@@ -353,20 +353,8 @@ class Leases:
         self._note_end(lease)
 
     def prolong(self, lease: Lease, seen: Iterable[tuple[int, int]], until_ms: int) -> None:
-        """Let no part of it end before then: these [first, end) go out, and the rest comes next.
-
-        What its holder has made to last longer lasts longer; what is unseen stays so until it goes.
-        """
-
-        def held(part: Part) -> Part:
-            return part if part.is_ending else part._replace(until_ms=max(part.until_ms, until_ms))
-
-        def gone_out(part: Part) -> Part:
-            return part if part.is_ending else part._replace(is_unseen=False)
-
-        lease.change(lease.first, lease.end, held)
-        for first, end in seen:
-            lease.change(first, end, gone_out)
+        """See `Lease.prolong`."""
+        lease.prolong(seen, until_ms)
         self._note_end(lease)
 
     def _open_again(self, lease: Lease, part: Part, count: int) -> None:

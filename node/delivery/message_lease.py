@@ -13,7 +13,7 @@ between them, too. A lease that `keeps_gaps` finishes its messages' own position
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
@@ -231,6 +231,22 @@ class Lease:
             cut = part._replace(end=low), inner, part._replace(first=high)
             parts += [one for one in cut if one is not None and one.first < one.end]
         self.parts[where] = parts
+
+    def prolong(self, seen: Iterable[tuple[int, int]], until_ms: int) -> None:
+        """Let no part of it end before then: these [first, end) go out, and the rest comes next.
+
+        What its holder has made to last longer lasts longer; what is unseen stays so until it goes.
+        """
+
+        def held(part: Part) -> Part:
+            return part if part.is_ending else part._replace(until_ms=max(part.until_ms, until_ms))
+
+        def gone_out(part: Part) -> Part:
+            return part if part.is_ending else part._replace(is_unseen=False)
+
+        self.change(self.first, self.end, held)
+        for first, end in seen:
+            self.change(first, end, gone_out)
 
     def cut(self, part: Part, count_max: int) -> tuple[Part, Part | None]:
         """A part behind its first `count_max` picked messages: (them, the rest, if any).

@@ -50,7 +50,7 @@ def on(*grants: Grant) -> AccessPolicy:
     return AccessPolicy(is_on=True, grants=grants, administrators=frozenset({"root"}))
 
 
-SHOWN = {"status", "topics", "groups"}
+SHOWN = {"status", "gauges", "topics", "groups"}
 """To whoever is known, as much as it may look at."""
 
 

@@ -2,4 +2,4 @@
 
 from tests.support import toolchains
 
-collect_ignore = [] if toolchains.HELM.exists() else ["test_chart_running.py"]
+collect_ignore_glob = [] if toolchains.HELM.exists() else ["test_chart_running.py"]

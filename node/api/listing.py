@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 from hourwheel import errors, limits
 from node.api.checks import check_at_most
 
-AT_ONCE: Final = 64
+AT_ONCE: Final = 48
 """Items that are put together before the loop goes on: about a millisecond."""
 _PAGE_BYTES: Final = 1 << 20
 """A page ends when it is so large."""

@@ -23,7 +23,7 @@ from storage.queues.ack_state import BLOCKED_MS, AckWindow
 from storage.views.catalog import Catalog
 from storage.views.catalog_items import Group, Subscription, Topic
 
-QUEUES_AT_ONCE: Final = 448
+QUEUES_AT_ONCE: Final = 512
 """So many queues are looked at for one part: about a millisecond. One topic has fewer."""
 assert QUEUE_COUNT_MAX < QUEUES_AT_ONCE
 LAG_QUEUES_AT_ONCE: Final = 40

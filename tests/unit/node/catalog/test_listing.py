@@ -57,7 +57,7 @@ async def test_group_comes_in_parts_with_lag_and_filter_of_each_topic_once(tmp_p
         catalog = world.engine.shard.views.catalog
         topics = [f"t{number}" for number in range(7)]
         for topic in topics:
-            put_topic(catalog, topic, 22)
+            put_topic(catalog, topic, 18)
         put_group(catalog, "g", topics)
         told, after = [], 0
         while True:

@@ -32,6 +32,8 @@ from storage.views.unit import release_ms
 _CALL_FILTER_WORK: Final = 4_096
 """Serving a call with a filter of its own costs as much as masking so many entries, if it gets
 nothing."""
+_ANSWER_WORK: Final = 4_096
+"""Putting an answer together costs as much as that: 64 of them are a turn of some milliseconds."""
 FIRST_MESSAGES_MAX: Final = 64
 """A poll that has waited is answered with no more: of very many that become visible at once, its
 consumer gets the first while the node still reads the others. The next poll finds those. With
@@ -295,6 +297,7 @@ class Polls:
             self._limits.take(interest.group_id, len(delivery.units))
         if self._receiver.leases.next_end_ms() == delivery.lease.until_ms:
             self._rearm()  # no other lease ends earlier
+        receiver.work += _ANSWER_WORK
         return delivery
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:

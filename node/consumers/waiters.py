@@ -361,15 +361,16 @@ class Waiters:
     def _serve_all(self, interest: Interest, count: int, now_ms: int) -> None:
         """Serve the first `count` waiters of an interest, or as many as this turn has time for.
 
-        Each call with a filter of its own is served; where the turn ends before all were, those
-        that were go behind the others. Where there is no room for answers, or the group may get no
-        more, the rest keeps its place.
+        Where the turn ends before all were, those that were served go behind the others. Where
+        there is no room for answers, or the group may get no more, the rest keeps its place.
         """
         waiting, served = self._waiting[interest], list[Waiter]()
         while count > 0 and waiting:
             waiter = waiting.popleft()
             count -= 1
             if waiter.leave() or self._serve_one(interest, waiter, now_ms):
+                if count and self._postpone(interest):
+                    break
                 continue
             if waiter.keeps_its_place:
                 waiting.appendleft(waiter)

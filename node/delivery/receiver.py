@@ -184,7 +184,8 @@ class Receiver:
     ) -> Delivery | None:
         """As `receive`, where the group gets what stands next in each queue."""
         for queues in reading.levels:
-            turn, count = self._turns.get(queues[0], 0), len(queues)
+            count = len(queues)
+            turn = self._turns.get(queues[0], 0) % count
             for at in chain(range(turn, count), range(turn)):
                 delivery = self._receive_from(queues[at], limits, topic_id)
                 if delivery is not None or self.is_unfinished:

@@ -35,6 +35,8 @@ class Mix:
     """Part that is moved to another due time, or is too late for it."""
     unique_names: int = 12
     """Dedup keys that one caller uses again and again; 0: it is not there."""
+    pace: float = 1.0
+    """How many times as long as usual the actors pause."""
     has_order: bool = True
     """Whether there are messages with ordering keys."""
     has_recurrences: bool = True
@@ -71,7 +73,7 @@ PLAIN_MIX: Final = Mix(
     has_transactions=False,
 )
 """What brokers of the first versions can do: publish, cancel, receive, acknowledge, give back."""
-QUICK_MIX: Final = Mix(open_max=250, delay_ms_max=500, forget_ratio=0.01)
+QUICK_MIX: Final = Mix(open_max=250, delay_ms_max=500, forget_ratio=0.01, pace=2.5)
 """For tests that want to see an end soon."""
 
 

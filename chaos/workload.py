@@ -298,7 +298,8 @@ class Workload:
     async def pass_ms(self, duration_ms: float) -> None:
         """Let the real node have some real time."""
         passed = asyncio.Event()
-        asyncio.get_running_loop().call_later(duration_ms / 1_000, passed.set)
+        duration_s = duration_ms * self.mix.pace / 1_000
+        asyncio.get_running_loop().call_later(duration_s, passed.set)
         await passed.wait()
 
     # -- producers --------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ async def test_commands_of_the_guides_do_what_is_said_at_three_nodes(tmp_path: P
                 word.replace("a.example:7400", cluster.nodes[0].address)
                 .replace("127.0.0.1:7401", cluster.nodes[0].metrics_address)
                 .replace("0s", "s")
-                for word in words
+                for word in (cluster.nodes[0].node_id if one == "a" else one for one in words)
             ]
             told.append((words[0], await run(here, cluster.servers)))
         assert {"status", "publish", "consume", "drain"} <= {name for name, _ in told}

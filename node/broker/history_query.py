@@ -141,8 +141,8 @@ class HistoryQuery:
             for events in self._steps(history):
                 page.events += map(self._named, events)
                 if slices.is_over or len(page.events) >= EVENTS_MAX:
-                    break
-            if history.is_done:
+                    break  # also behind the last batch something may follow: a release
+            else:
                 return True
             if slices.is_page_over or len(page.events) >= EVENTS_MAX:
                 return False

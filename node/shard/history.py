@@ -212,11 +212,6 @@ class History:
         if not self._is_cancelled:
             yield self._release_to(self._views.cursor.key, 0)
 
-    @property
-    def is_done(self) -> bool:
-        """Nothing more is in the log, as far as this node has applied it."""
-        return self.trail.offset >= self._views.applied_offset or not self._may_go_on()
-
     def _may_go_on(self) -> bool:
         """Whether the rest of the log may have a record about the message."""
         trail, views = self.trail, self._views

@@ -275,11 +275,13 @@ async def test_history_when_the_message_is_none_or_of_another_topic(tmp_path: Pa
         assert await pages(world, of._replace(shard=3)) == ([], True)
 
 
+@pytest.mark.parametrize("slice_s", [0.0, 60.0])
 @pytest.mark.parametrize(("name", "most"), [("SEEN_MAX", 1), ("WAITING_MAX", 0)])
 async def test_history_when_more_happened_than_is_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int, slice_s: float
 ) -> None:
     monkeypatch.setattr(history, name, most)
+    monkeypatch.setattr(history_query, "SLICE_S", slice_s)
     async with EngineWorld(tmp_path) as world:
         await world.receive()
         await world.publish(world.now_ms)

@@ -218,9 +218,15 @@ async def test_few_answers_leave_before_the_rest_of_their_turn(
             order.append("answer")
 
         monkeypatch.setattr(world.engine, "turn", recorded)
-        await within(asyncio.gather(*[call() for _ in range(callers)]))
+        batches: list[int] = []
+        while batches != [callers]:  # on a busy machine they may come in several commits
+            order.clear()
+            gate.batches.clear()
+            await within(asyncio.gather(*[call() for _ in range(callers)]))
+            await until(lambda: "turn" in order)
+            batches = list(gate.batches)
+            await let_others_run()
         assert order[0] == first
-        await until(lambda: "turn" in order)
         assert order.count("answer") == callers
 
 

@@ -20,7 +20,7 @@ class Copy:
     """One node's."""
 
     node: str
-    log: bytes
+    log: bytes = field(repr=False)
     """From `start_offset` to where the nodes were when they were quiet, or as far as it goes."""
     start_offset: int = 0
     """First offset that it has: later ones begin with a snapshot of the views."""

@@ -73,7 +73,7 @@ PLAIN_MIX: Final = Mix(
     has_transactions=False,
 )
 """What brokers of the first versions can do: publish, cancel, receive, acknowledge, give back."""
-QUICK_MIX: Final = Mix(open_max=250, delay_ms_max=500, forget_ratio=0.01, pace=2.5)
+QUICK_MIX: Final = Mix(open_max=250, delay_ms_max=500, forget_ratio=0.01)
 """For tests that want to see an end soon."""
 
 

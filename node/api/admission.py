@@ -14,6 +14,7 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from node.access.control import LOGIN_ENDS_MS
+from node.api.turn_budget import TurnBudget
 from node.api.unread_answers import UnreadAnswers
 from node.config.model import LimitsSection
 from node.contracts.answer_budget import AnswerBudget
@@ -47,6 +48,7 @@ class Admission:
         self._limits, self._wall_ms = limits, wall_ms or SystemClock().wall_ms
         self.stats = stats
         self.unread = UnreadAnswers(answers or AnswerBudget(limits.answer_bytes))
+        self.turns = TurnBudget()
         self.is_draining = False
         self._interruptible: set[asyncio.Task[Any]] = set()
 

@@ -121,6 +121,7 @@ class PublishStreams:
             raw = await begin_read(context)
             if not isinstance(raw, bytes):  # the end of the stream: grpc.aio.EOF
                 return
+            await self._calls.admission.turns.take(len(raw))
             window.take(len(raw))
             # Tasks start in the order they are made, so batches reach the engine in theirs.
             answer = tasks.create_task(self._publish(raw, context))

@@ -258,6 +258,9 @@ class _Session:
             raw: Any = await self._context.read()  # it raises where the client is gone
             if self._is_ended or not isinstance(raw, bytes):  # the end: grpc.aio.EOF
                 return None
+            await self._admission.turns.take(len(raw))
+            if self._is_ended:
+                return None
             try:
                 self._take(raw)
             except errors.HourwheelError as error:
@@ -292,13 +295,14 @@ class _Session:
             if task is not None:
                 task.cancel()
         for call in frame.calls:
-            self._begin(call)
+            # A batch of megabytes is not measured by being written once more.
+            self._begin(call, len(raw) if len(frame.calls) == 1 else call.ByteSize())
         for one in frame.credits:
             stream = self._streams.get(one.call_id)
             if stream is not None:
                 stream.grant(one.received_count, one.credits)
 
-    def _begin(self, call: SessionCall) -> None:
+    def _begin(self, call: SessionCall, size_bytes: int) -> None:
         call_id = call.call_id
         if not call_id or call_id in self._tasks:
             raise errors.InvalidArgument(
@@ -312,7 +316,7 @@ class _Session:
             one = self._streams[call_id] = StreamCall(call_id, request, self, self.peer)
             request = request.receive
         else:
-            one = _Call(self, call.timeout_ms, call.ByteSize())
+            one = _Call(self, call.timeout_ms, size_bytes)
         if one.is_waiting or (field == _WAITING and request.wait_ms):
             one.is_waiting = True
             # What belongs to the frame keeps it in memory, all of it, as long as a poll may last.

@@ -7,14 +7,13 @@ docs/LIMITS.md has as a formula; and that it gives the memory back.
 import asyncio
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
-from hourwheel import AsyncAdmin, AsyncProducer, Message, errors
+from hourwheel import AsyncProducer, Message
 from hourwheel.v1.admin_pb2 import ListPendingRequest
 from node.config.model import NodeConfig
 from node.tools.local_cluster.nodes import LocalCluster
@@ -32,7 +31,6 @@ UNREAD_PAGES: Final = 100
 """Of 8 MB each."""
 BATCHES: Final = 2_000 if IS_SOAK else 24
 BODY_BYTES: Final = 4_000_000
-HANG_S: Final = 240.0
 VALUES: Final[dict[str, Any]] = {
     "disk": {"free_bytes_min": 0},
     "limits": {
@@ -64,22 +62,20 @@ async def flood(address: str, calls: int = 0) -> AsyncIterator[None]:
         await process.wait()
 
 
+def batches_logged(directory: Path) -> int:
+    """How far the flood is: in the largest of the logs. No call, which would wait behind it."""
+    logged = Counter[Path]()
+    for path in directory.rglob("*.log"):
+        logged[path.parent] += path.stat().st_size
+    return max(logged.values()) // BODY_BYTES
+
+
 async def test_memory_is_bounded_when_streams_send_much_and_read_nothing(tmp_path: Path) -> None:
     async with subject.running(tmp_path / "data", VALUES) as node:
         async with flood(node.child.address, CALLS):
-            published = late_count = 0
-            try:
-                async with asyncio.timeout(HANG_S):
-                    while published < BATCHES:
-                        assert resident_bytes(node.pid) <= BOUND_BYTES
-                        try:
-                            published = (await node.status()).published_count
-                        except errors.Timeout:  # on a busy machine
-                            late_count += 1
-                        await before_the_next_look()
-            except TimeoutError:
-                log = node.log_file.read_text()[-4_000:]
-                pytest.fail(f"{published} published, {late_count} answers came too late: {log}")
+            while batches_logged(tmp_path) < BATCHES:
+                assert resident_bytes(node.pid) <= BOUND_BYTES
+                await before_the_next_look()
         # And then it goes back, and others are served.
         await until(lambda: resident_bytes(node.pid) <= BASE_BYTES // 2)
         async with AsyncProducer(node.channel) as producer:
@@ -115,16 +111,12 @@ async def test_memory_is_bounded_when_a_follower_passes_a_flood_on(tmp_path: Pat
     async with LocalCluster(tmp_path, values=values) as cluster:
         master = await cluster.wait_for_master(in_sync=3)
         nodes = [cluster.nodes[(master + 1) % 3], cluster.nodes[master]]
-        async with AsyncAdmin(cluster.servers) as admin:
-            async with flood(nodes[0].address, CALLS):
-                published = 0
-                while published < BATCHES:
-                    for node in nodes:
-                        assert resident_bytes(node.pid) <= BOUND_BYTES
-                    with suppress(errors.Timeout, errors.Overloaded, errors.Unavailable):
-                        published = (await admin.status()).shards[0].published_count
-                    await before_the_next_look()
-            for node in nodes:
-                await until(lambda node=node: resident_bytes(node.pid) <= BASE_BYTES // 2)
+        async with flood(nodes[0].address, CALLS):
+            while batches_logged(tmp_path) < BATCHES:
+                for node in nodes:
+                    assert resident_bytes(node.pid) <= BOUND_BYTES
+                await before_the_next_look()
+        for node in nodes:
+            await until(lambda node=node: resident_bytes(node.pid) <= BASE_BYTES // 2)
         async with AsyncProducer(cluster.servers) as producer:
             await producer.publish("orders", Message(b"x"))

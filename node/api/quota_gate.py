@@ -36,11 +36,13 @@ AnswerT = TypeVar("AnswerT")
 _PRODUCER: Final = "hourwheel.v1.ProducerService."
 _CONSUMER: Final = "hourwheel.v1.ConsumerService."
 _ADMIN: Final = "hourwheel.v1.AdminService."
+_RECURRENCE: Final = "hourwheel.v1.RecurrenceService."
 MAKERS: Final = frozenset(
     {
         *(_PRODUCER + "Publish", _PRODUCER + "PublishStream"),
         *(_CONSUMER + "Receive", _CONSUMER + "JoinBroadcast"),
         "hourwheel.v1.TransactionService.Prepare",
+        *(_RECURRENCE + "PutRecurrence", _RECURRENCE + "ResumeRecurrence"),
         *(_ADMIN + "CreateTopic", _ADMIN + "PutGroup", _ADMIN + "PutSubscription"),
     }
 )

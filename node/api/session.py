@@ -256,10 +256,9 @@ class _Session:
             if self._is_closing:
                 return None
             raw: Any = await self._context.read()  # it raises where the client is gone
+            if isinstance(raw, bytes):
+                await self._admission.turns.take(len(raw))
             if self._is_ended or not isinstance(raw, bytes):  # the end: grpc.aio.EOF
-                return None
-            await self._admission.turns.take(len(raw))
-            if self._is_ended:
                 return None
             try:
                 self._take(raw)

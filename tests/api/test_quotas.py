@@ -14,6 +14,7 @@ from hourwheel.v1 import (
     consumer_pb2,
     meta_pb2,
     pending_pb2,
+    recurrence_pb2,
     session_pb2,
 )
 from hourwheel.v1.broker_pb2_grpc import ProducerServiceStub
@@ -283,6 +284,14 @@ async def test_topics_and_groups_are_made_up_to_the_quota(limit: int) -> None:
         assert (await refused(world.admin.CreateTopic(create, metadata=ALICE))).reason == (
             "QUOTA_REACHED"
         )
+        recurrence = recurrence_pb2.PutRecurrenceRequest(topic="orders", name="r")
+        for call in (
+            world.recurring.PutRecurrence(recurrence, metadata=ALICE),
+            world.recurring.ResumeRecurrence(
+                recurrence_pb2.ResumeRecurrenceRequest(topic="orders", name="r"), metadata=ALICE
+            ),
+        ):
+            assert (await refused(call)).params["quota"] == "topics"
         receive = consumer_pb2.ReceiveRequest(group="g", topic="bills")
         if limit:
             await world.consumer.Receive(receive, metadata=ALICE)

@@ -7,6 +7,7 @@ own, for which polls wait (node/contracts/answer_budget.py, node/api/unread_answ
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,7 +15,6 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.clock import SystemClock
 from node.access.control import LOGIN_ENDS_MS
-from node.api.turn_budget import TurnBudget
 from node.api.unread_answers import UnreadAnswers
 from node.config.model import LimitsSection
 from node.contracts.answer_budget import AnswerBudget
@@ -25,6 +25,50 @@ _SPARE_MS: Final = 1.0
 """A timer that fires early would find that there is a moment left."""
 _TIMER_MS_MAX: Final = 1e11
 """Three years: no connection lasts so long."""
+TURN_BYTES_MAX: Final = 2 << 20
+"""Of large requests in a turn: some milliseconds of work. A larger one has a turn for itself."""
+SMALL_BYTES: Final = 64 << 10
+"""Smaller requests never wait: how many of them a turn may have is bounded for each stream."""
+
+
+class TurnBudget:
+    """How many bytes of large requests one turn of the event loop takes up: the rest waits.
+
+    gRPC's asyncio server hands over one new call in a turn, however many have come. Where each turn
+    takes up a batch of megabytes from each of many streams, turns last for a tenth of a second and
+    more, and a caller who asks for the status waits behind all other new calls for as many turns.
+
+    Belongs to one event loop. Those that wait are let in one after the other.
+    """
+
+    def __init__(self, bytes_max: int = TURN_BYTES_MAX) -> None:
+        """Nothing is taken up; `bytes_max`: of a turn."""
+        self._bytes_max = self._left = bytes_max
+        self._waiting = deque[tuple[asyncio.Future[None], int]]()
+
+    async def take(self, size_bytes: int) -> None:
+        """Return in a turn that has room for a request of that size."""
+        if size_bytes < SMALL_BYTES:
+            return
+        if self._waiting or self._left <= 0:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append((waiter, size_bytes))
+            await waiter
+        else:
+            self._spend(size_bytes)
+
+    def _spend(self, size_bytes: int) -> None:
+        if self._left == self._bytes_max:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        self._left -= size_bytes
+
+    def _begin_turn(self) -> None:
+        self._left = self._bytes_max
+        while self._waiting and self._left > 0:
+            waiter, size_bytes = self._waiting.popleft()
+            if not waiter.done():  # its reader was cancelled meanwhile
+                waiter.set_result(None)
+                self._spend(size_bytes)
 
 
 class Admission:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from node.api.turn_budget import SMALL_BYTES, TurnBudget
+from node.api.admission import SMALL_BYTES, TurnBudget
 
 LARGE = 3 * SMALL_BYTES
 

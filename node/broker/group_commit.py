@@ -28,7 +28,7 @@ from node.telemetry.stats import EngineStats
 from storage.log.commit_log import LogWrite
 from storage.queues.consume_queues import Touched, all_freed
 
-_APPLY_SLICE_MS: Final = 2.0
+APPLY_SLICE_MS: Final = 2.0
 """Apply takes so long at a time, and one batch more: what gets visible meanwhile waits for that."""
 _FULL_DISK_PAUSE_S: Final = 0.05
 _LINGER_S: Final = 0.006
@@ -341,7 +341,7 @@ class GroupCommit:
             with self._applying:
                 while some := self._shard.apply_some(1):
                     applied += some
-                    if (time.perf_counter() - begun_s) * 1000 > _APPLY_SLICE_MS:
+                    if (time.perf_counter() - begun_s) * 1000 > APPLY_SLICE_MS:
                         break
                 if applied:
                     self._replication.on_applied(applied)

@@ -205,7 +205,7 @@ async def test_few_answers_leave_before_the_rest_of_their_turn(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, callers: int, first: str
 ) -> None:
     # A slow machine would apply the six in slices, each of few.
-    monkeypatch.setattr("node.broker.group_commit._APPLY_SLICE_MS", 60_000.0)
+    monkeypatch.setattr("node.broker.group_commit.APPLY_SLICE_MS", 60_000.0)
     async with EngineWorld(tmp_path) as world:
         await warm(world)
         order: list[str] = []

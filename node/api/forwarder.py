@@ -8,10 +8,10 @@ It goes to the port on which nodes prove who they are, and with it who the calle
 the master believes it. What a client sends under such names goes no further than here.
 
 A node answers by itself what is about itself: its status, health and reflection; and what the
-control plane has, users, grants and quotas. A forwarded call that got lost
-on the way ends as `Timeout`, its outcome being unknown, unless it certainly never left; then as
-`Unavailable`. Streams are forwarded as they are opened: where the master steps down, each batch
-fails with that error, and the client opens a new stream.
+control plane has, users, grants and quotas. A forwarded call that got lost on the way ends as
+`Timeout`, its outcome being unknown, unless it certainly never left; then as `Unavailable`. Streams
+are forwarded as they are opened: where the master steps down, each batch fails with that error, and
+the client opens a new stream.
 
 The node reads the answer to a poll from the master when there is room for it (`AnswerRoom`). To
 gRPC the call is one whose answers are a stream, which is the same on the wire.

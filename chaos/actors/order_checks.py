@@ -26,7 +26,8 @@ def check_order(
     """I10: a message of an ordered group comes when all before it, of its key, are done with.
 
     What comes before, says the log; what is done with, the consumers: a message that comes again
-    was not, nor one that was not yet to be acknowledged.
+    was not, nor one that was not yet to be acknowledged, unless the lease of its last attempt had
+    run out: then it is dead, and an acknowledgement that comes later is refused.
     """
     places = {one.sequence: at for at, one in enumerate(stored.queued) if one.topic[:1] != "%"}
     acked_ms: dict[tuple[str, int], float] = {}
@@ -50,9 +51,16 @@ def check_order(
                 late_ms = freed_ms - first.receive_ms
                 yield "order", f"{name!r} of {group}: {late_ms:.0f} ms before it was free: {first}"
             latest = max(latest, *map(_when, lives))
-            freed_ms = max(freed_ms, acked_ms.get((group, first.serial or 0), -inf))
+            done_ms = acked_ms.get((group, first.serial or 0), -inf)
+            freed_ms = max(freed_ms, min(done_ms, _death_ms(lives, history.groups[group][1])))
     for sequence, before in stored.overtaken:
         yield "order", f"by the log, sequence {sequence} was done with before {before}"
+
+
+def _death_ms(lives: list[Delivery], attempts_max: int) -> float:
+    """When the lease of a message's last attempt ran out, at the earliest; inf: it has others."""
+    last = [one for one in lives if one.attempt >= attempts_max]
+    return max((float(one.receive_ms + one.invisible_ms) for one in last), default=inf)
 
 
 def _when(one: Delivery) -> tuple[int, int]:

@@ -72,6 +72,16 @@ def test_order_is_broken_when_the_next_comes_before_the_acknowledgement() -> Non
     assert not list(check_order(history, stored, clock_ms=10.0))
 
 
+def test_order_holds_when_the_next_comes_after_the_last_lease_though_before_a_late_answer() -> None:
+    for at_ms, found in ((3_000 + INVISIBLE_MS, []), (2_999 + INVISIBLE_MS, ["order"])):
+        history, stored = life()
+        for attempt in (1, 2, 3):
+            deliver(history, 1, attempt * 1_000, attempt=attempt)
+        deliver(history, 2, at_ms)
+        finish(history, 1, 4_200.0)  # refused: it is dead
+        assert [name for name, _ in check_order(history, stored)] == found
+
+
 def test_order_holds_when_the_next_comes_in_the_millisecond_of_the_acknowledgement() -> None:
     history, stored = life()
     deliver(history, 1, 10)

@@ -450,7 +450,7 @@ FAMILIES: Final = (
         "hourwheel_rejected_total",
         "counter",
         ("reason",),
-        "Calls and batches that were refused, by typed reason.",
+        "Calls, batches, and requests for /metrics and /stalls that were refused, by typed reason.",
         lambda it: [((reason,), count) for reason, count in it.api.rejected.items()],
     ),
     Family(

@@ -384,10 +384,10 @@ class Node:
         if not (section.is_on and section.metrics):
             return None
 
-        async def admit(authorization: str, host: str) -> HTTPStatus:
+        async def admit(authorization: str, host: str, path: str) -> HTTPStatus:
             if self._gate is None:
                 return HTTPStatus.SERVICE_UNAVAILABLE
-            return await self._gate.admit(authorization, host)
+            return await self._gate.admit(authorization, host, path)
 
         return admit_in_loop(loop, admit)
 
@@ -470,7 +470,8 @@ class Node:
             )
             undo.push_async_callback(forwarder.close)
         authenticator = self._make_authenticator(undo, cluster.policies)
-        self._gate = PortGate(authenticator, cluster.policies.control)
+        audit = self._make_audit_log(undo)
+        self._gate = PortGate(authenticator, cluster.policies.control, audit, self._stats)
         api = ApiServer(
             ServerParts(
                 config=self.config,
@@ -485,7 +486,7 @@ class Node:
                 access=cluster.policies.control,
                 identify=authenticator.identify,
                 tls=self._tls,
-                audit=self._make_audit_log(undo),
+                audit=audit,
                 quotas=cluster.policies.quotas,
             )
         )

@@ -87,6 +87,9 @@ async def test_numbers_are_for_those_who_may_look_at_the_cluster(served: Any) ->
             found, headers, body = await ask(node.metrics_address, context, path, login)
             assert (found, bool(body)) == (status, status == 200)
             assert ("WWW-Authenticate" in headers) == (status != 200)
+    numbers = (await ask(node.metrics_address, context, "/metrics", ROOT))[2].decode()
+    for reason in ("UNAUTHENTICATED", "PERMISSION_DENIED"):  # two times two of each
+        assert f'hourwheel_rejected_total{{reason="{reason}"}} 4' in numbers
     for probe in ("/live", "/startup", "/ready"):
         assert (await ask(node.metrics_address, context, probe))[0] == 200
 

@@ -69,11 +69,21 @@ class _Key(NamedTuple):
 class Tokens:
     """See the top of this file."""
 
-    def __init__(self, section: AuthenticationSection) -> None:
-        """Read the keys. Raises ConfigError: there are none, or others than public ones."""
+    def __init__(
+        self, section: AuthenticationSection, note: Callable[[bool], None] = lambda _: None
+    ) -> None:
+        """Read the keys.
+
+        Args:
+            section: names their file.
+            note: see `NodeFiles`.
+
+        Raises:
+            ConfigError: there are none, or others than public ones.
+        """
         self._section = section
         path = section.token_keys_file
-        self.files = NodeFiles([path], lambda: _parse(path, read_file(_KEY, path)))
+        self.files = NodeFiles([path], lambda: _parse(path, read_file(_KEY, path)), note)
         self._version = self.files.version
         self._remembered: dict[bytes, Login] = {}
         self._digest_key = secrets.token_bytes(32)

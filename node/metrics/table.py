@@ -494,6 +494,16 @@ FAMILIES: Final = (
         "1 while the files of section tls cannot be used and the former ones stay in use.",
         lambda it: it.api.tls_files_refused,
     ),
+    Family(
+        "hourwheel_login_files_refused",
+        "gauge",
+        ("file",),
+        "1 while the file of users (users) or of the keys of tokens (token_keys) cannot be used and"
+        " what it held before counts on; only of files that are configured.",
+        lambda it: [
+            ((kind,), float(is_refused)) for kind, is_refused in it.api.login_files_refused.items()
+        ],
+    ),
     node_gauge(
         "hourwheel_audit_file_failing",
         "1 while access.audit_file cannot be written; its events are in the log.",

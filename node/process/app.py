@@ -247,10 +247,10 @@ class Node:
             policies.control.look_again()
 
         if section.token_keys_file:
-            tokens = Tokens(section)
+            tokens = Tokens(section, self._stats.login_file("token_keys"))
             watched.append(tokens.files.watch(look_again))
         if section.users_file:
-            users = UsersFile(section.users_file)
+            users = UsersFile(section.users_file, self._stats.login_file("users"))
             watched.append(users.files.watch(look_again))
 
             def find_hash(name: str) -> str | None:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from hourwheel import errors
-from node.access.authentication import Authenticator, name_of, source_of
+from node.access.authentication import Authenticator, name_of, source_of_peer
 from node.access.tokens import Tokens
 from node.access.user_secrets import PLACES, PLACES_A_SOURCE, UserSecrets
 from node.config.model import NodeConfig
@@ -66,7 +66,7 @@ def pem_of(tmp_path: Path, *hosts: str, common_name: str | None = None) -> bytes
     ],
 )
 def test_source_of_guesses(peer: str, source: str) -> None:
-    assert source_of(peer) == source
+    assert source_of_peer(peer) == source
 
 
 async def test_guesses_from_many_addresses_of_one_network_have_the_places_of_one_source() -> None:

@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from hourwheel import errors
 from hourwheel.transport.access import AUTHORIZATION, source_of
 from node.access.control import LOGIN_ENDS_MS, LOGIN_HOLDS
-from node.access.tokens import Login, Tokens, is_name
+from node.access.tokens import TOKEN_CHARS_MAX, Login, Tokens, claimed_subject, is_name
 from node.access.user_secrets import UserSecrets
 from node.contracts.access import ANONYMOUS, Method, Principal
 
@@ -109,6 +109,31 @@ class Authenticator:
                     holds = partial(self._secrets.is_hash_of, name, hashed)
                     return Login(Principal(name, Method.USER), holds=holds)
         raise errors.Unauthenticated
+
+
+def claimed_name(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The name that credentials speak of which do not hold; empty: none that may be a name.
+
+    For who reads the audit log, and nothing else: any caller may claim any name. The secret and the
+    rest of a token are left out.
+
+    Args:
+        metadata: of the call.
+    """
+    given = [value for key, value in metadata if key == AUTHORIZATION]
+    text = given[0] if len(given) == 1 else ""
+    if not isinstance(text, str) or len(text) > TOKEN_CHARS_MAX:
+        return ""
+    scheme, _, rest = text.partition(" ")
+    try:
+        match scheme.lower():
+            case "basic":
+                return _split_basic(rest.strip())[0]
+            case "bearer":
+                return claimed_subject(rest.strip())
+    except errors.Unauthenticated:
+        pass
+    return ""
 
 
 def source_of_peer(peer: str) -> str:

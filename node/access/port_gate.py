@@ -5,13 +5,14 @@ is refused is counted and audited as calls of the API are: guesses leave the sam
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
 from hourwheel import errors
 from hourwheel.transport.access import AUTHORIZATION
 from node.access.audit import AuditLog
-from node.access.authentication import Authenticator
+from node.access.authentication import Authenticator, claimed_name
 from node.access.control import CALLER, AccessControl
 from node.access.permissions import Rule
 from node.contracts.access import ANONYMOUS, CLUSTER, Operation, Principal
@@ -57,7 +58,9 @@ class PortGate:
             self._check(principal)
         except errors.HourwheelError as error:
             self._stats.reject(error.reason)
-            self._audit.note_denied(principal, f"GET {path}", error, host)
+            what = f"GET {path}"
+            claimed = partial(claimed_name, given) if principal == ANONYMOUS else str
+            self._audit.note_denied(principal, what, error, host, claimed)
             return _status_of(error, principal)
         return HTTPStatus.OK
 

@@ -147,6 +147,15 @@ class Tokens:
         return Login(Principal(name, Method.TOKEN), until_ms)
 
 
+def claimed_subject(token: str) -> str:
+    """Whom a token speaks of that was not verified; empty: it cannot be read, or it is no name."""
+    try:
+        name = jwt.decode(token, options={"verify_signature": False}).get("sub")
+    except (jwt.InvalidTokenError, ValueError, RecursionError):
+        return ""
+    return str(name) if is_name(name) else ""
+
+
 def is_name(name: object) -> bool:
     """Whether a principal may be called so."""
     return isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX and name.isprintable()

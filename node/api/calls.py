@@ -16,6 +16,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.transport import grpc_status
 from node.access.audit import AUDITED, AuditLog, subject_of
+from node.access.authentication import claimed_name
 from node.access.control import CALLER, AccessControl, Identify, login_holds
 from node.access.permissions import RULES
 from node.access.quotas import Quotas, Work
@@ -168,7 +169,11 @@ class Calls:
             try:
                 CALLER.set(await self._identify(context))
             except errors.HourwheelError as error:
-                self._audit.note_denied(ANONYMOUS, method, error, context.peer())
+                metadata = context.invocation_metadata
+                self._audit.note_denied(
+                    *(ANONYMOUS, method, error, context.peer()),
+                    lambda: claimed_name(metadata() or ()),
+                )
                 return self.refuse(method, error, context, grpc_status.to_status)[1]
         if self._quotas.is_on:
             try:

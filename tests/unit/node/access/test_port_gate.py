@@ -85,10 +85,12 @@ async def test_what_is_refused_is_counted_and_audited_as_calls_are(secrets: User
     await world.ask()
     await world.ask(basic("mon:m"))
     assert world.stats.rejected == {"UNAUTHENTICATED": 1, "PERMISSION_DENIED": 2}
-    assert [(one.principal, one.method, one.outcome, one.peer) for one in world.events] == [
-        ("", "GET /metrics", "UNAUTHENTICATED", "192.0.2.1"),
-        ("eve", "GET /stalls", "PERMISSION_DENIED", "192.0.2.1"),
-        ("", "GET /metrics", "PERMISSION_DENIED", "192.0.2.1"),
+    assert [
+        (one.principal, one.method, one.outcome, one.peer, one.claimed) for one in world.events
+    ] == [
+        ("", "GET /metrics", "UNAUTHENTICATED", "192.0.2.1", "mon"),
+        ("eve", "GET /stalls", "PERMISSION_DENIED", "192.0.2.1", ""),
+        ("", "GET /metrics", "PERMISSION_DENIED", "192.0.2.1", ""),
     ]
     for _ in range(2 * DENIED_TOTAL):
         await world.ask("nonsense")

@@ -319,7 +319,7 @@ CONTROL_PLANE: Final = Dashboard(
             ),
         ),
         Row(
-            "Certificates",
+            "Certificates and logins",
             (
                 Panel(
                     "Certificates end in",
@@ -345,6 +345,19 @@ CONTROL_PLANE: Final = Dashboard(
                         ),
                     ],
                     "1: files of certificates have changed and are of no use; the log says why.",
+                ),
+                Panel(
+                    "Files of logins refused",
+                    "none",
+                    [
+                        ask(
+                            "max by (instance, file) (hourwheel_login_files_refused{%s})"
+                            " or vector(0)",
+                            "{{instance}} {{file}}",
+                        )
+                    ],
+                    "1: users or keys of tokens have changed and are of no use: those of before"
+                    " count on.",
                 ),
             ),
         ),

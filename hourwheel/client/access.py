@@ -68,7 +68,7 @@ class Limits:
     connections: int | None = None
     """To one node, with calls under way."""
     calls_in_flight: int | None = None
-    """Calls and streams under way at one time, on one node."""
+    """Calls under way at one time on one node; of polls, streams and sessions as many each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@
     nothing                             anonymous: may do nothing with access control on
 
 Credentials that are new are shown to a node before anything more of their request is read; few at
-a time, and fewer from one address. Those that hold have a channel of their own from then on, until
-others need the room or a node refuses them.
+a time, and fewer from one address, or one /64 of IPv6. Those that hold have a channel of their own
+from then on, until others need the room or a node refuses them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from typing import Any, Final
 from hourwheel import errors
 from hourwheel.errors import required
 from hourwheel.gateway.listings import ListingTurns
-from hourwheel.transport.access import Access, Tls
+from hourwheel.transport.access import Access, Tls, source_of
 from hourwheel.transport.channel import Channel
 from hourwheel.transport.methods import GET_STATUS
 from hourwheel.v1 import admin_pb2
@@ -150,12 +150,12 @@ class Callers:
             raise errors.Unauthenticated("nobody is known by this certificate")
         return found
 
-    async def enter(self, authorization: str, source: str) -> KnownCaller:
+    async def enter(self, authorization: str, host: str) -> KnownCaller:
         """Who calls; `leave` ends it.
 
         Args:
             authorization: see `authorization_of`.
-            source: address of the caller, for its share of checks.
+            host: address of the caller, for the share of checks of its source: see `source_of`.
 
         Raises:
             Unauthenticated: the credentials do not hold.
@@ -173,7 +173,7 @@ class Callers:
                 return known
             task = self._checking.get(key)
             if task is None:
-                task = self._begin(key, authorization, source)
+                task = self._begin(key, authorization, host)
             await asyncio.shield(task)
 
     def leave(self, caller: KnownCaller, error: errors.HourwheelError | None = None) -> None:
@@ -184,7 +184,8 @@ class Callers:
         elif caller.is_dropped and not caller.calls:
             self._close(caller)
 
-    def _begin(self, key: str, authorization: str, source: str) -> "asyncio.Task[KnownCaller]":
+    def _begin(self, key: str, authorization: str, host: str) -> "asyncio.Task[KnownCaller]":
+        source = source_of(host)
         if len(self._checking) >= CHECKS_WAITING or self._sources[source] >= CHECKS_A_SOURCE:
             raise errors.Overloaded("too many credentials are being checked", limit="checks")
         self._sources[source] += 1

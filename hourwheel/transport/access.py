@@ -23,6 +23,9 @@ from hourwheel import errors
 AUTHORIZATION: Final = "authorization"
 """Key of a call's metadata, with the token, or with user and secret."""
 
+_SOURCE_BITS: Final = 64
+"""Of an IPv6 address: as many as tell one customer of a provider from the next."""
+
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Token: TypeAlias = str | Callable[[], str]
 
@@ -141,6 +144,25 @@ def _read(path: str | Path | None) -> bytes | None:
         return Path(path).read_bytes()
     except OSError as error:
         raise errors.InvalidArgument(f"{path} cannot be read: {error.strerror}") from error
+
+
+def source_of(host: str) -> str:
+    """What counts as one source of guesses: an IPv4 address, or the /64 of an IPv6 address.
+
+    A caller who has one IPv6 address has the 2^64 beside it.
+
+    Args:
+        host: of who calls: an address, and perhaps its zone; what is none is a source by itself.
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _SOURCE_BITS), strict=False))
 
 
 def _is_loopback(address: str) -> bool:

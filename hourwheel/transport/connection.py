@@ -70,7 +70,7 @@ OLD_SESSION_MS: Final = 60_000.0
 """So long the calls of a session may go on whose token was followed by another: longer than a
 poll."""
 NO_SESSION_S: Final = 10.0
-"""A node that has too many sessions, or streams, is not asked for one for so long."""
+"""A node where there are too many sessions, or streams, is not asked for one for so long."""
 STREAMS_MAX: Final = 4
 """So many producers have a stream each, which is quickest for one batch after the other; the
 batches of more share the session's frames."""

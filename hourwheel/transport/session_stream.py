@@ -43,6 +43,8 @@ LINGER_CALLS_MIN: Final = 16
 _SECONDS: Final = 0.001
 _MS_MAX: Final = (1 << 32) - 1
 _NO_ROOM: Final = "limits.sessions"
+_NO_SHARE: Final = "calls_in_flight"
+"""The caller's quota, of its open sessions too: single calls have a room of their own in it."""
 _CODES: Final = {int(code.value[0]): code.name for code in grpc.StatusCode}
 
 
@@ -57,10 +59,13 @@ class CallFailed(Exception):
 
 
 class NoSession(Exception):
-    """The node opens no session, and has not looked at the call; never reaches a user."""
+    """The node opens no session, and has not looked at the call; never reaches a user.
+
+    Single calls may go: see `Connection.call`.
+    """
 
     def __init__(self, *, is_for_good: bool) -> None:
-        """`is_for_good`: it is too old; else it has too many."""
+        """`is_for_good`: it is too old; else it, or its caller, has too many."""
         super().__init__()
         self.is_for_good = is_for_good
 
@@ -421,7 +426,7 @@ class SessionStream:
             self._fail(failure)
         elif await self._call.code() is grpc.StatusCode.UNIMPLEMENTED:
             self._refuse(NoSession(is_for_good=True))
-        elif failure.error.params.get("limit") == _NO_ROOM:
+        elif _is_for_lack_of_room(failure.error):
             self._refuse(NoSession(is_for_good=False))
         else:
             self._fail(failure)
@@ -494,6 +499,12 @@ class SessionStream:
         if self._timer is not None:
             self._timer.cancel()
         self._tasks[1].cancel()
+
+
+def _is_for_lack_of_room(error: errors.HourwheelError) -> bool:
+    """A session was refused, and other calls need not be."""
+    params = error.params
+    return params.get("limit") == _NO_ROOM or params.get("quota") == _NO_SHARE
 
 
 def _look_at(hello: "asyncio.Future[bool]") -> None:

@@ -67,6 +67,8 @@ class AuditEvent(NamedTuple):
     """Address it came from: the client's, or of the node that passed it on."""
     unlogged: int
     """Refused calls before it that were left out."""
+    claimed: str = ""
+    """The name that credentials speak of which do not hold: any caller may claim any."""
 
 
 def subject_of(request: Any) -> tuple[str, str] | None:
@@ -146,9 +148,17 @@ class AuditLog:
         self._write(principal, method, named, outcome, peer)
 
     def note_denied(
-        self, principal: Principal, method: str, error: errors.HourwheelError, peer: str
+        self,
+        principal: Principal,
+        method: str,
+        error: errors.HourwheelError,
+        peer: str,
+        claimed: Callable[[], str] = lambda: "",
     ) -> None:
-        """A call of any method ended with `error`: an event where it says that one may not call."""
+        """A call of any method ended with `error`: an event where it says that one may not call.
+
+        `claimed`: gives the name that credentials speak of which do not hold; asked for an event.
+        """
         if error.code not in _REFUSED:
             return
         if not self._limit.take(principal.name, self._clock.monotonic_ms()):
@@ -156,7 +166,7 @@ class AuditLog:
             return
         kind, name = error.params.get("resource_kind"), error.params.get("resource")
         named = [] if kind is None else [(str(kind), str(name))]
-        self._write(principal, method, named, error.reason, peer)
+        self._write(principal, method, named, error.reason, peer, claimed())
 
     def _write(
         self,
@@ -165,6 +175,7 @@ class AuditLog:
         named: list[tuple[str, str]],
         outcome: str,
         peer: str,
+        claimed: str = "",
     ) -> None:
         unlogged, self._unlogged = self._unlogged, 0
         self._sink(
@@ -177,5 +188,6 @@ class AuditLog:
                 outcome=outcome,
                 peer=peer,
                 unlogged=unlogged,
+                claimed=claimed[:NAME_CHARS_MAX],
             )
         )

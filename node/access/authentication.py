@@ -13,7 +13,6 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -21,14 +20,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from hourwheel import errors
-from hourwheel.transport.access import AUTHORIZATION
+from hourwheel.transport.access import AUTHORIZATION, source_of
 from node.access.control import LOGIN_ENDS_MS, LOGIN_HOLDS
-from node.access.tokens import Login, Tokens, is_name
+from node.access.tokens import TOKEN_CHARS_MAX, Login, Tokens, claimed_subject, is_name
 from node.access.user_secrets import UserSecrets
 from node.contracts.access import ANONYMOUS, Method, Principal
 
 _SECOND_MS: Final = 1_000
-_SOURCE_BITS: Final = 64
 _CERTIFICATES_MAX: Final = 4_096
 _PEM: Final = "x509_pem_cert"
 _ANONYMOUS: Final = Login(ANONYMOUS)
@@ -107,31 +105,45 @@ class Authenticator:
             case "basic" if self._secrets is not None:
                 name, secret = _split_basic(rest.strip())
                 hashed = self._secrets.find_hash(name)
-                if await self._secrets.check(name, secret, source_of(peer)):
+                if await self._secrets.check(name, secret, source_of_peer(peer)):
                     holds = partial(self._secrets.is_hash_of, name, hashed)
                     return Login(Principal(name, Method.USER), holds=holds)
         raise errors.Unauthenticated
 
 
-def source_of(peer: str) -> str:
-    """What counts as one source of guesses: an IPv4 address, or the /64 of an IPv6 address.
+def claimed_name(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The name that credentials speak of which do not hold; empty: none that may be a name.
 
-    A caller who has one IPv6 address has the 2^64 beside it.
+    For who reads the audit log, and nothing else: any caller may claim any name. The secret and the
+    rest of a token are left out.
+
+    Args:
+        metadata: of the call.
+    """
+    given = [value for key, value in metadata if key == AUTHORIZATION]
+    text = given[0] if len(given) == 1 else ""
+    if not isinstance(text, str) or len(text) > TOKEN_CHARS_MAX:
+        return ""
+    scheme, _, rest = text.partition(" ")
+    try:
+        match scheme.lower():
+            case "basic":
+                return _split_basic(rest.strip())[0]
+            case "bearer":
+                return claimed_subject(rest.strip())
+    except errors.Unauthenticated:
+        pass
+    return ""
+
+
+def source_of_peer(peer: str) -> str:
+    """`source_of` a caller.
 
     Args:
         peer: an address as gRPC names it, "ipv6:%5B2001:db8::1%5D:4000", or "host:port".
     """
     host = unquote(peer).rpartition(":")[0]
-    bare = host.removeprefix("ipv4:").removeprefix("ipv6:").strip("[]").partition("%")[0]
-    try:
-        address = ip_address(bare)
-    except ValueError:
-        return host
-    if isinstance(address, IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ip_network((address, _SOURCE_BITS), strict=False))
+    return source_of(host.removeprefix("ipv4:").removeprefix("ipv6:").strip("[]"))
 
 
 def _split_basic(text: str) -> tuple[str, str]:

@@ -45,14 +45,16 @@ _SECOND_MS: Final = 1_000.0
 class Work(Enum):
     """What is counted by itself: of each as many as `Limits.calls_in_flight` says.
 
-    A poll may wait for a minute, and a stream is open for days: beside them there is room to
-    acknowledge, by however small a quota.
+    A poll may wait for a minute, streams and sessions are open for days: beside them there is room
+    to acknowledge, by however small a quota.
     """
 
     CALL = "call"
     POLL = "poll"
     STREAM = "stream"
     """A publish stream; its batches are not counted once more."""
+    SESSION = "session"
+    """An open one; the calls and polls in it are counted as those outside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,21 @@ class _Key(NamedTuple):
 class Tokens:
     """See the top of this file."""
 
-    def __init__(self, section: AuthenticationSection) -> None:
-        """Read the keys. Raises ConfigError: there are none, or others than public ones."""
+    def __init__(
+        self, section: AuthenticationSection, note: Callable[[bool], None] = lambda _: None
+    ) -> None:
+        """Read the keys.
+
+        Args:
+            section: names their file.
+            note: see `NodeFiles`.
+
+        Raises:
+            ConfigError: there are none, or others than public ones.
+        """
         self._section = section
         path = section.token_keys_file
-        self.files = NodeFiles([path], lambda: _parse(path, read_file(_KEY, path)))
+        self.files = NodeFiles([path], lambda: _parse(path, read_file(_KEY, path)), note)
         self._version = self.files.version
         self._remembered: dict[bytes, Login] = {}
         self._digest_key = secrets.token_bytes(32)
@@ -135,6 +145,15 @@ class Tokens:
         if not from_ms <= now_ms < until_ms or not is_name(name):
             raise errors.Unauthenticated
         return Login(Principal(name, Method.TOKEN), until_ms)
+
+
+def claimed_subject(token: str) -> str:
+    """Whom a token speaks of that was not verified; empty: it cannot be read, or it is no name."""
+    try:
+        name = jwt.decode(token, options={"verify_signature": False}).get("sub")
+    except (jwt.InvalidTokenError, ValueError, RecursionError):
+        return ""
+    return str(name) if is_name(name) else ""
 
 
 def is_name(name: object) -> bool:

@@ -1,5 +1,6 @@
 """Users of a file: one a line, name, colon, Argon2 hash of the secret."""
 
+from collections.abc import Callable
 from typing import Final
 
 from hourwheel import errors
@@ -13,9 +14,17 @@ _KEY: Final = "authentication.users_file"
 class UsersFile:
     """The users; read again when the file changes."""
 
-    def __init__(self, path: str) -> None:
-        """Read them. Raises ConfigError: it cannot be read, or a line is wrong."""
-        self.files = NodeFiles([path], lambda: _parse(path))
+    def __init__(self, path: str, note: Callable[[bool], None] = lambda _: None) -> None:
+        """Read them.
+
+        Args:
+            path: of the file.
+            note: see `NodeFiles`.
+
+        Raises:
+            ConfigError: it cannot be read, or a line is wrong.
+        """
+        self.files = NodeFiles([path], lambda: _parse(path), note)
 
     def find_hash(self, name: str) -> str | None:
         """Of the user's secret; None: there is no such user."""

@@ -16,6 +16,7 @@ from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.transport import grpc_status
 from node.access.audit import AUDITED, AuditLog, subject_of
+from node.access.authentication import claimed_name
 from node.access.control import CALLER, AccessControl, Identify, login_holds
 from node.access.permissions import RULES
 from node.access.quotas import Quotas, Work
@@ -153,7 +154,7 @@ class Calls:
         self._failure = failure
 
     async def find_refusal(
-        self, method: str, context: Context, *, is_stream: bool = False
+        self, method: str, context: Context, opens: Work | None = None
     ) -> grpc.Status | None:
         """Note who calls, for all that is done for this call; or why the call is to be refused.
 
@@ -162,33 +163,36 @@ class Calls:
         Args:
             method: its full name.
             context: of the call.
-            is_stream: it is a publish stream, which counts as long as it is open. A session does
-                not: what counts are the calls in it.
+            opens: what it counts as while it is open; None: it is unary, and counts in `attempt`.
         """
         if self._identify is not None:
             try:
                 CALLER.set(await self._identify(context))
             except errors.HourwheelError as error:
-                self._audit.note_denied(ANONYMOUS, method, error, context.peer())
+                metadata = context.invocation_metadata
+                self._audit.note_denied(
+                    *(ANONYMOUS, method, error, context.peer()),
+                    lambda: claimed_name(metadata() or ()),
+                )
                 return self.refuse(method, error, context, grpc_status.to_status)[1]
         if self._quotas.is_on:
             try:
-                self._begin(context, is_stream=is_stream)
+                self._begin(context, opens)
             except errors.ResourceExhausted as error:
                 return self.refuse(method, error, context, grpc_status.to_status)[1]
         return None
 
-    def _begin(self, context: Context, *, is_stream: bool) -> None:
-        """Count the caller's connection, and a stream, until gRPC's call ends.
+    def _begin(self, context: Context, opens: Work | None) -> None:
+        """Count the caller's connection, and what it opens, until gRPC's call ends.
 
         Raises:
             QuotaExceeded, QuotaReached: there are too many.
         """
         quotas, name, connection = self._quotas, CALLER.get().name, context.peer()
-        if is_stream:
-            quotas.begin_call(name, Work.STREAM)
-            end_stream = partial(quotas.end_call, name, Work.STREAM)
-            context.add_done_callback(lambda _: end_stream())  # type: ignore[arg-type]
+        if opens is not None:
+            quotas.begin_call(name, opens)
+            end_opened = partial(quotas.end_call, name, opens)
+            context.add_done_callback(lambda _: end_opened())  # type: ignore[arg-type]
         if self._is_first_hand:
             quotas.begin_on(name, connection)
             end = partial(quotas.end_on, name, connection)

@@ -27,7 +27,7 @@ from node.access.administration import Administration
 from node.access.audit import AuditLog
 from node.access.control import AccessControl, Identify
 from node.access.forwarded import forwarded_caller
-from node.access.quotas import Quotas
+from node.access.quotas import Quotas, Work
 from node.access.server_tls import ServerTls
 from node.api import standard_services
 from node.api.access import Access
@@ -255,7 +255,7 @@ class ApiServer:
         # Opening one needs nothing but a known caller; each call in it is checked by itself.
         name = f"{SESSION.full_name}.{SESSION_METHOD}"
         handle = calls.checked_stream(name, sessions.handle)
-        served = identified(name, calls, handle, is_call=False)
+        served = identified(name, calls, handle, Work.SESSION)
         found = {SESSION_METHOD: grpc.stream_stream_rpc_method_handler(served)}
         handlers = grpc.method_handlers_generic_handler(SESSION.full_name, found)
         self._server.add_generic_rpc_handlers((handlers,))
@@ -331,15 +331,15 @@ def received(
 
 
 def identified(
-    method: str, calls: Calls, serve: StreamHandler, *, is_call: bool = True
+    method: str, calls: Calls, serve: StreamHandler, opens: Work = Work.STREAM
 ) -> StreamHandler:
     """A method (its full name) with streams in both directions, for callers who may be let in.
 
-    `is_call`: of their quotas an open one takes a call.
+    `opens`: what an open one counts as, of their quotas.
     """
 
     async def handle(requests: Any, context: Context) -> None:
-        stranger = await calls.find_refusal(method, context, is_stream=is_call)
+        stranger = await calls.find_refusal(method, context, opens)
         if stranger is not None:
             await context.abort_with_status(stranger)
         await serve(requests, context)

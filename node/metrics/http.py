@@ -88,11 +88,11 @@ def admit_in_loop(
 ) -> Admit:
     """`admit`, asked on the loop's thread. No answer within `timeout_s` is a no for now."""
 
-    async def ask(authorization: str, host: str) -> HTTPStatus:
-        return await admit(authorization, host)
+    async def ask(authorization: str, host: str, path: str) -> HTTPStatus:
+        return await admit(authorization, host, path)
 
-    async def admit_there(authorization: str, host: str) -> HTTPStatus:
-        asking = asyncio.run_coroutine_threadsafe(ask(authorization, host), loop)
+    async def admit_there(authorization: str, host: str, path: str) -> HTTPStatus:
+        asking = asyncio.run_coroutine_threadsafe(ask(authorization, host, path), loop)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(asking), timeout_s)
         except TimeoutError:
@@ -316,7 +316,7 @@ class _Port:
             name.strip().lower(): value for name, _, value in (one.partition(":") for one in fields)
         }
         if self._admit is not None:
-            status = await self._admit(headers.get("authorization", "").strip(), host)
+            status = await self._admit(headers.get("authorization", "").strip(), host, path)
             if status is not HTTPStatus.OK:
                 return _packed(status, b"", **{"WWW-Authenticate": "Bearer, Basic realm=Hourwheel"})
         if path == STALLS:

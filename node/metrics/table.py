@@ -450,7 +450,7 @@ FAMILIES: Final = (
         "hourwheel_rejected_total",
         "counter",
         ("reason",),
-        "Calls and batches that were refused, by typed reason.",
+        "Calls, batches, and requests for /metrics and /stalls that were refused, by typed reason.",
         lambda it: [((reason,), count) for reason, count in it.api.rejected.items()],
     ),
     Family(
@@ -493,6 +493,16 @@ FAMILIES: Final = (
         "hourwheel_tls_files_refused",
         "1 while the files of section tls cannot be used and the former ones stay in use.",
         lambda it: it.api.tls_files_refused,
+    ),
+    Family(
+        "hourwheel_login_files_refused",
+        "gauge",
+        ("file",),
+        "1 while the file of users (users) or of the keys of tokens (token_keys) cannot be used and"
+        " what it held before counts on; only of files that are configured.",
+        lambda it: [
+            ((kind,), float(is_refused)) for kind, is_refused in it.api.login_files_refused.items()
+        ],
     ),
     node_gauge(
         "hourwheel_audit_file_failing",

@@ -247,10 +247,10 @@ class Node:
             policies.control.look_again()
 
         if section.token_keys_file:
-            tokens = Tokens(section)
+            tokens = Tokens(section, self._stats.login_file("token_keys"))
             watched.append(tokens.files.watch(look_again))
         if section.users_file:
-            users = UsersFile(section.users_file)
+            users = UsersFile(section.users_file, self._stats.login_file("users"))
             watched.append(users.files.watch(look_again))
 
             def find_hash(name: str) -> str | None:
@@ -384,10 +384,10 @@ class Node:
         if not (section.is_on and section.metrics):
             return None
 
-        async def admit(authorization: str, host: str) -> HTTPStatus:
+        async def admit(authorization: str, host: str, path: str) -> HTTPStatus:
             if self._gate is None:
                 return HTTPStatus.SERVICE_UNAVAILABLE
-            return await self._gate.admit(authorization, host)
+            return await self._gate.admit(authorization, host, path)
 
         return admit_in_loop(loop, admit)
 
@@ -470,7 +470,8 @@ class Node:
             )
             undo.push_async_callback(forwarder.close)
         authenticator = self._make_authenticator(undo, cluster.policies)
-        self._gate = PortGate(authenticator, cluster.policies.control)
+        audit = self._make_audit_log(undo)
+        self._gate = PortGate(authenticator, cluster.policies.control, audit, self._stats)
         api = ApiServer(
             ServerParts(
                 config=self.config,
@@ -485,7 +486,7 @@ class Node:
                 access=cluster.policies.control,
                 identify=authenticator.identify,
                 tls=self._tls,
-                audit=self._make_audit_log(undo),
+                audit=audit,
                 quotas=cluster.policies.quotas,
             )
         )

@@ -3,6 +3,7 @@
 Pure: nothing here knows Prometheus, so the core counts without a library and tests read ints.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -172,6 +173,8 @@ class ApiStats:
     """Read and written."""
     tls_files_refused: bool = False
     """Files of certificates have changed and cannot be used: the former ones are."""
+    login_files_refused: dict[str, bool] = field(default_factory=dict)
+    """Kind of each file that logins rest on -> whether it has changed and cannot be used."""
     audit_file_failing: bool = False
     """It cannot be written; what it should have is in the log."""
     anyone_may_call: bool = False
@@ -185,6 +188,15 @@ class ApiStats:
     def note_tls_files(self, is_refused: bool) -> None:  # noqa: FBT001 - a callback's only fact
         """Files of certificates have changed."""
         self.tls_files_refused = is_refused
+
+    def login_file(self, kind: str) -> Callable[[bool], None]:
+        """What notes whether a file was refused that logins rest on; it may do so in any thread."""
+        self.login_files_refused[kind] = False
+
+        def note(is_refused: bool) -> None:  # noqa: FBT001 - likewise
+            self.login_files_refused[kind] = is_refused
+
+        return note
 
     def note_audit_file(self, is_failing: bool) -> None:  # noqa: FBT001 - likewise
         """It fails, or does no more. May be called in another thread."""

@@ -120,6 +120,22 @@ async def test_clients_that_do_not(
             await consumer.receive(wait_ms=60_000)
 
 
+async def test_refused_login_is_audited_with_the_name_that_was_claimed(
+    world: ApiWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    claims: tuple[dict[str, Any], ...] = (
+        {"user": ("eve", "guess")},
+        {"token": token("bob", exp=1)},
+    )
+    for access in claims:
+        with pytest.raises(errors.Unauthenticated):
+            await ask(world, **access)
+    found: list[Any] = [one.msg for one in caplog.records if isinstance(one.msg, dict)]
+    audited = {(one["claimed"], one["principal"]) for one in found if "claimed" in one}
+    assert audited == {("eve", ""), ("bob", "")}
+    assert "guess" not in caplog.text
+
+
 async def test_function_that_gives_no_token(world: ApiWorld) -> None:
     def fail() -> str:
         raise OSError("no such file")

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import pytest
 
+from hourwheel import watched_files
 from node.access.user_secrets import hash_of
 from node.console.gate import TOKEN_HEADER
 from tests.support.certificates import Authority, tls_section
 from tests.support.embedded_node import EmbeddedNode
+from tests.support.eventually import until_told
 
 ROOT: Final = "Basic " + b64encode(b"root:of root").decode()
 EVE: Final = "Basic " + b64encode(b"eve:of eve").decode()
@@ -87,8 +89,35 @@ async def test_numbers_are_for_those_who_may_look_at_the_cluster(served: Any) ->
             found, headers, body = await ask(node.metrics_address, context, path, login)
             assert (found, bool(body)) == (status, status == 200)
             assert ("WWW-Authenticate" in headers) == (status != 200)
+    numbers = (await ask(node.metrics_address, context, "/metrics", ROOT))[2].decode()
+    for reason in ("UNAUTHENTICATED", "PERMISSION_DENIED"):  # two times two of each
+        assert f'hourwheel_rejected_total{{reason="{reason}"}} 4' in numbers
     for probe in ("/live", "/startup", "/ready"):
         assert (await ask(node.metrics_address, context, probe))[0] == 200
+
+
+def put(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+async def test_users_that_are_refused_show_in_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_files, "LOOK_S", 0.05)
+    values = values_of(tmp_path)
+    file = Path(values["authentication"]["users_file"])
+    async with EmbeddedNode(tmp_path / "data", values) as node:
+
+        async def shows(value: int) -> bool:
+            numbers = (await ask(node.metrics_address, None, "/metrics", ROOT))[2].decode()
+            assert "hourwheel_login_files_refused" in numbers
+            return f'hourwheel_login_files_refused{{file="users"}} {value}' in numbers
+
+        assert await shows(0)
+        put(file, "nonsense\n")
+        await until_told(lambda: shows(1))
+        put(file, users())
+        await until_told(lambda: shows(0))
 
 
 async def test_console_shows_and_changes_what_its_user_may(served: Any) -> None:

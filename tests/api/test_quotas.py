@@ -235,6 +235,31 @@ async def test_quota_of_one_lets_its_owner_publish_receive_and_acknowledge() -> 
         stream.cancel()
 
 
+async def test_sessions_are_counted_by_themselves_until_they_end() -> None:
+    """Else one principal could open all that a node has room for."""
+    async with world_of(calls_in_flight=2, connections=1) as world:
+        sessions = [world.sessions.Session(metadata=ALICE) for _ in range(2)]
+        for session in sessions:
+            await session.read()
+        other = world.sessions.Session(metadata=ALICE)
+        assert_exceeded(await refused(other.read()), "calls_in_flight")
+        await world.sessions.Session(metadata=BOB).read()
+        await publish(world, ALICE, b"x")  # sessions are not in the way of calls
+        sessions[0].cancel()
+        await until_told(lambda: opens_session(world))
+    async with world_of(calls_in_flight=0) as world:
+        refusal = await refused(world.sessions.Session(metadata=ALICE).read())
+        assert (refusal.reason, refusal.params["quota"]) == ("QUOTA_REACHED", "calls_in_flight")
+
+
+async def opens_session(world: ApiWorld) -> bool:
+    try:
+        await world.sessions.Session(metadata=ALICE).read()
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
 async def test_session_is_no_call_and_each_call_in_it_is_one() -> None:
     """Else a quota of one call would shut out a client that has a session."""
     async with world_of(calls_in_flight=1) as world:

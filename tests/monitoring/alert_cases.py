@@ -201,6 +201,17 @@ CASES: Final[dict[str, Case]] = {
         },
         resolved={'hourwheel_rejected_total{reason="UNAUTHENTICATED"}': "0+60x12 720x388"},
     ),
+    "HourwheelLoginFilesRefused": Case(
+        fires={
+            'hourwheel_login_files_refused{file="users"}': ALWAYS,
+            'hourwheel_login_files_refused{file="token_keys"}': NEVER,
+        },
+        quiet={
+            'hourwheel_login_files_refused{file="users"}': NEVER,
+            'hourwheel_login_files_refused{file="token_keys"}': NEVER,
+        },
+        resolved={'hourwheel_login_files_refused{file="users"}': "1x20 0x380"},
+    ),
     "HourwheelAuditFileFails": Case(
         fires={"hourwheel_audit_file_failing": ALWAYS},
         quiet={"hourwheel_audit_file_failing": NEVER},

@@ -1,15 +1,19 @@
+import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from hourwheel import errors
-from hourwheel.gateway.callers import name_of, read_authorization
+from hourwheel.gateway.callers import CHECKS_A_SOURCE, Callers, name_of, read_authorization
 from hourwheel.gateway.calls import producer_id_of
 from hourwheel.gateway.problems import KeyReused
 from hourwheel.gateway.recent_keys import RecentKeys
 from hourwheel.transport.access import Tls
+from tests.support.engine_world import let_others_run
 
 
 def test_authorizations() -> None:
@@ -42,6 +46,44 @@ def test_authorizations() -> None:
 def test_authorizations_that_are_none(text: str) -> None:
     with pytest.raises(errors.Unauthenticated):
         read_authorization(text, None)
+
+
+async def test_checks_are_counted_by_the_network_of_an_ipv6_caller() -> None:
+    """With each address beside its own an IPv6 caller would have places of its own."""
+    async with silent_node() as address:
+        callers = Callers(address, None, call_timeout_ms=60_000.0, certificates={})
+
+        def enter(host: str) -> "asyncio.Task[object]":
+            guess = base64.b64encode(f"alice:for {host}".encode()).decode()
+            return asyncio.ensure_future(callers.enter(f"Basic {guess}", host))
+
+        begun = [enter(f"2001:db8:1:2::{number}") for number in range(1, CHECKS_A_SOURCE + 1)]
+        try:
+            with pytest.raises(errors.Overloaded):
+                await enter("2001:db8:1:2:ffff::9")
+            begun.append(enter("2001:db8:1:3::1"))
+            await let_others_run()
+            assert not any(one.done() for one in begun)
+        finally:
+            await callers.close()
+            await asyncio.gather(*begun, return_exceptions=True)
+
+
+@asynccontextmanager
+async def silent_node() -> AsyncIterator[str]:
+    """Takes connections, and says nothing: a check of credentials lasts."""
+    writers = list[asyncio.StreamWriter]()
+
+    async def take(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        for writer in writers:
+            writer.close()
+        server.close()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ from hourwheel.v1.session_pb2 import (
     SessionRequest,
     SessionResponse,
 )
+from node.access.quotas import Limits, Quotas
 from tests.support.api_world import ApiWorld
+from tests.support.callers import identify
 from tests.support.eventually import until
 from tests.support.fake_node import FakeNode
 
@@ -277,6 +279,27 @@ async def test_connection_makes_single_calls_while_the_node_has_too_many_session
         await second.call(ACK, ack, OK_MS)
         assert world.stats.sessions == 1
         assert world.stats.method("Ack").handled["OK"] == 3
+        await second.close()
+
+
+async def test_connection_makes_single_calls_while_its_caller_has_too_many_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each process has a session: a quota of one call must not shut out all but one of them."""
+    monkeypatch.setattr(connections, "NO_SESSION_S", 0.0)
+    quotas = Quotas()
+    quotas.replace({"*": Limits(calls_in_flight=1)})
+    async with ApiWorld(identify=identify, quotas=quotas) as world:
+        first, second = (Connection(world.address) for _ in range(2))
+        ack = AckRequest(group="billing")
+        await first.call(ACK, ack, OK_MS)
+        assert world.stats.sessions == 1
+        await second.call(ACK, ack, OK_MS)
+        assert await second.find_stream_session() is None
+        assert world.stats.rejected == {"QUOTA_EXCEEDED": 2}
+        assert world.stats.sessions == 1
+        assert world.stats.method("Ack").handled["OK"] == 2
+        await first.close()
         await second.close()
 
 

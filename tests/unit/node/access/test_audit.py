@@ -46,7 +46,7 @@ def test_event_says_who_did_what() -> None:
     (event,) = world.events
     named = [{"kind": "topic", "name": "orders"}, {"kind": "cluster", "name": ""}]
     time_ms = int(world.clock.wall)
-    assert event == (time_ms, "root", "token", METHOD, named, "OK", PEER, 0)
+    assert event == (time_ms, "root", "token", METHOD, named, "OK", PEER, 0, "")
 
 
 def test_events_of_refused_calls_are_limited_for_each_principal() -> None:
@@ -86,6 +86,19 @@ def test_only_errors_of_permission_are_refusals() -> None:
     assert [event.resources for event in world.events] == [
         [], [], [{"kind": "topic", "name": "orders"}]
     ]  # fmt: skip
+
+
+def test_claimed_name_is_asked_for_events_only_and_cut() -> None:
+    world, asked = World(), list[int]()
+
+    def claimed() -> str:
+        asked.append(1)
+        return "z" * 1_000
+
+    for _ in range(2 * DENIED_PER_PRINCIPAL):
+        world.log.note_denied(ANONYMOUS, METHOD, errors.Unauthenticated("x"), PEER, claimed)
+    assert len(asked) == len(world.events) == DENIED_PER_PRINCIPAL
+    assert {event.claimed for event in world.events} == {"z" * NAME_CHARS_MAX}
 
 
 def test_long_names_are_cut() -> None:

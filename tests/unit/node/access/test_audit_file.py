@@ -46,6 +46,7 @@ def test_event_is_a_line_of_json(tmp_path: Path) -> None:
         "outcome": "OK",
         "peer": "peer",
         "unlogged": 3,
+        "claimed": "",
     }
     assert path.stat().st_mode & 0o007 == 0
 

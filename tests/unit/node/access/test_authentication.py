@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from hourwheel import errors
-from node.access.authentication import Authenticator, name_of, source_of
+from node.access.authentication import Authenticator, claimed_name, name_of, source_of_peer
 from node.access.tokens import Tokens
 from node.access.user_secrets import PLACES, PLACES_A_SOURCE, UserSecrets
 from node.config.model import NodeConfig
@@ -66,7 +66,7 @@ def pem_of(tmp_path: Path, *hosts: str, common_name: str | None = None) -> bytes
     ],
 )
 def test_source_of_guesses(peer: str, source: str) -> None:
-    assert source_of(peer) == source
+    assert source_of_peer(peer) == source
 
 
 async def test_guesses_from_many_addresses_of_one_network_have_the_places_of_one_source() -> None:
@@ -207,3 +207,32 @@ async def test_certificate_with_a_name_of_an_unknown_kind_names_nobody() -> None
     authenticator = Authenticator(now_ms=lambda: NOW_MS, asks_certificates=True)
     with pytest.raises(errors.Unauthenticated):
         await authenticator.authenticate([], certificate.public_bytes(Encoding.PEM), PEER)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (basic("alice:guess"), "alice"),
+        (basic("alice"), ""),  # a secret by itself, perhaps
+        (basic("a\nb:guess"), ""),
+        (basic("x" * 300 + ":guess"), ""),
+        ("Basic ???", ""),
+        (f"Bearer {Signer.new().token('bob')}", "bob"),
+        (f"Bearer {SIGNER.token('bob', exp=1)}", "bob"),
+        (f"Bearer {SIGNER.token('bob')[:-4]}", ""),
+        (f"Bearer {Signer.new().token('b' * 300)}", ""),
+        ("Bearer opaque", ""),
+        ("Bearer a.b.c", ""),
+        ("Bearer " + "x" * 9_000, ""),
+        ("Digest alice", ""),
+        ("", ""),
+    ],
+)
+def test_name_that_is_claimed(text: str, name: str) -> None:
+    assert claimed_name([("other", "x"), ("authorization", text)]) == name
+
+
+def test_no_name_is_claimed_by_several_credentials_or_none() -> None:
+    alice = ("authorization", basic("alice:guess"))
+    assert claimed_name([alice, alice]) == claimed_name([]) == ""
+    assert claimed_name([("authorization", b"Basic")]) == ""

@@ -10,6 +10,7 @@ from hourwheel import errors
 from node.access.tokens import Tokens
 from node.config.model import NodeConfig
 from node.contracts.access import Method, Principal
+from node.telemetry.stats import ApiStats
 from tests.support.tokens import AUDIENCE, ISSUER, NOW_S, Signer
 
 NOW_MS = NOW_S * 1_000.0
@@ -152,3 +153,21 @@ def test_files_without_public_keys(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(errors.ConfigError) as caught:
         tokens_of(tmp_path, content)
     assert caught.value.params["key"] == "authentication.token_keys_file"
+
+
+def test_file_that_is_refused_is_noted_until_it_can_be_used(tmp_path: Path) -> None:
+    stats, file, signer = ApiStats(), tmp_path / "keys", Signer.new()
+    file.write_bytes(jwks_of(signer))
+    section = {
+        "token_keys_file": str(file),
+        "token_issuer": ISSUER,
+        "token_audience": AUDIENCE,
+    }
+    config = NodeConfig.of({"authentication": section})
+    tokens = Tokens(config.authentication, stats.login_file("token_keys"))
+    assert stats.login_files_refused == {"token_keys": False}
+    for content, is_refused in ((b"{}", True), (jwks_of(signer, Signer.new("ES256")), False)):
+        file.write_bytes(content)
+        tokens.files.look()
+        assert stats.login_files_refused == {"token_keys": is_refused}
+        assert tokens.check(signer.token(), NOW_MS).principal.name

@@ -5,6 +5,7 @@ import pytest
 from hourwheel import errors
 from node.access.user_secrets import hash_of
 from node.access.users_file import UsersFile
+from node.telemetry.stats import ApiStats
 
 HASH = hash_of("secret")
 
@@ -19,6 +20,20 @@ def test_users(tmp_path: Path) -> None:
     users.files.look()
     assert users.find_hash("alice") is None
     assert users.find_hash("carol") == HASH
+
+
+def test_file_that_is_refused_is_noted_until_it_can_be_used(tmp_path: Path) -> None:
+    stats, file = ApiStats(), tmp_path / "users"
+    file.write_text(f"alice:{HASH}\n")
+    users = UsersFile(str(file), stats.login_file("users"))
+    assert stats.login_files_refused == {"users": False}
+    file.write_text("nonsense\n")
+    users.files.look()
+    assert stats.login_files_refused == {"users": True}
+    assert users.find_hash("alice") == HASH
+    file.write_text(f"carol:{HASH}\n")
+    users.files.look()
+    assert stats.login_files_refused == {"users": False}
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from hourwheel import errors
 from hourwheel.v1 import admin_pb2, broker_pb2, consumer_pb2
 from node.access.control import CALLER, AccessControl
+from node.access.permissions import RULES
 from node.access.quotas import Limits, Quotas
-from node.api.quota_gate import QuotaGate
+from node.api.quota_gate import MAKERS, QuotaGate
+from node.api.server import SERVICES
 from node.contracts.access import (
+    CLUSTER,
     AccessPolicy,
     Grant,
     Method,
@@ -26,6 +30,19 @@ from tests.support.fake_clock import FakeClock
 from tests.support.fake_engine import NOW_MS, FakeEngine
 
 HOUR_MS = 3_600_000
+MAY_MAKE = {Operation.PUBLISH, Operation.RECEIVE, Operation.ADMINISTER}
+MAKES_NOTHING = {
+    # What they are about must be there.
+    *("ConsumerService.Ack", "ConsumerService.Nack", "ConsumerService.ChangeInvisible"),
+    *("ConsumerService.LeaveBroadcast",),
+    *("AdminService.UpdateTopic", "AdminService.DeleteTopic"),
+    *("AdminService.UpdateGroup", "AdminService.DeleteGroup"),
+    *("AdminService.DiscardDamaged", "AdminService.Skip", "AdminService.ResetGroup"),
+    *("AdminService.ListDeadLetters", "AdminService.RedriveDeadLetters"),
+    *("TransactionService.EndTransaction", "TransactionService.PollChecks"),
+    *("RecurrenceService.PauseRecurrence", "RecurrenceService.DeleteRecurrence"),
+}
+"""Methods that their callers' permissions would let make a topic or a group, and that make none."""
 PUBLISH = "hourwheel.v1.ProducerService.Publish"
 RECEIVE = "hourwheel.v1.ConsumerService.Receive"
 CREATE_TOPIC = "hourwheel.v1.AdminService.CreateTopic"
@@ -263,3 +280,48 @@ async def test_place_is_free_again_when_the_call_fails_or_is_given_up() -> None:
     world.let.set()
     await reached(world.receive("two", "group"), "groups")  # its topic is not made, either
     assert await world.create("three") == "done"
+
+
+def test_each_method_is_known_to_make_something_or_not() -> None:
+    """Else a new one that makes topics goes round the quota of them.
+
+    A method that this names goes into `MAKERS` where what it does can make a topic or a group that
+    was not there, by whichever service; else into `MAKES_NOTHING`.
+    """
+    others = {f"hourwheel.v1.{name}" for name in MAKES_NOTHING}
+    may_make = {
+        method
+        for method, rule in RULES.items()
+        if rule.operation in MAY_MAKE and "AccessService" not in method and not is_of_cluster(rule)
+    }
+    assert not others & MAKERS
+    assert others | MAKERS == may_make
+
+
+def is_of_cluster(rule: Any) -> bool:
+    """Whatever is asked for, it is about the cluster."""
+    try:
+        return rule.resources(None) == (CLUSTER,)
+    except AttributeError:  # it looks at the request
+        return False
+
+
+@pytest.mark.parametrize("method", sorted(MAKERS))
+async def test_each_method_that_makes_something_is_refused_by_a_quota_of_zero(method: str) -> None:
+    service, _, name = method.rpartition(".")
+    descriptor = next(one for one in SERVICES if one.full_name == service).methods_by_name[name]
+    request = GetMessageClass(descriptor.input_type)()
+    kinds = {one.kind for one in RULES[method].resources(named(request))}
+    for kind in kinds & {ResourceKind.TOPIC, ResourceKind.GROUP}:
+        quota = f"{kind.value}s"
+        await reached(World(**{quota: 0}).call(method, request), quota)
+
+
+def named(request: Any) -> Any:
+    """`request`, which names a topic or a group, or both, that are not there."""
+    fields = request.DESCRIPTOR.fields_by_name
+    for field in {"topic", "group", "name"} & set(fields):
+        setattr(request, field, "new")
+    if "parts" in fields:
+        request.parts.add(topic="new")
+    return request

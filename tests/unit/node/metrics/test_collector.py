@@ -79,6 +79,7 @@ def test_every_metric_of_the_table_is_served() -> None:
     world.api.method("Publish").count("OK", 0.001)
     world.api.reject("OVERLOADED")
     world.api.reject_by_quota("topics")
+    world.api.login_file("users")(True)
     world.lag = LagReading((LagSeries("g", "orders", 7, 2),))
     world.cluster = some_facts
     world.due = (DueWithin("60", 7), DueWithin("+Inf", 9))

@@ -292,10 +292,10 @@ def test_scrapes_fail_while_there_is_nothing_to_tell(registry: CollectorRegistry
 async def test_numbers_and_stalls_are_for_those_who_are_let_in(
     registry: CollectorRegistry, path: str
 ) -> None:
-    asked = list[tuple[str, str, int]]()
+    asked = list[tuple[str, str, str, int]]()
 
-    async def admit(authorization: str, host: str) -> HTTPStatus:
-        asked.append((authorization, host, threading.get_ident()))
+    async def admit(authorization: str, host: str, path: str) -> HTTPStatus:
+        asked.append((authorization, host, path, threading.get_ident()))
         known = {"": HTTPStatus.UNAUTHORIZED, "Bearer good": HTTPStatus.OK}
         return known.get(authorization, HTTPStatus.FORBIDDEN)
 
@@ -318,7 +318,7 @@ async def test_numbers_and_stalls_are_for_those_who_are_let_in(
         assert (await ask(path, "AUTHORIZATION:  Bearer good")).startswith(b"HTTP/1.1 200 ")
         here = threading.get_ident()
         assert asked == [
-            (given, "127.0.0.1", here) for given in ("", "Bearer other", "Bearer good")
+            (given, "127.0.0.1", path, here) for given in ("", "Bearer other", "Bearer good")
         ]
         assert (await ask("/live")).startswith(b"HTTP/1.1 200 ")  # for everybody
         assert len(asked) == 3
@@ -329,11 +329,12 @@ async def test_numbers_and_stalls_are_for_those_who_are_let_in(
 def test_nobody_is_let_in_when_the_loop_does_not_answer() -> None:
     hanging = asyncio.new_event_loop()  # nobody runs it
 
-    async def admit(_authorization: str, _host: str) -> HTTPStatus:
+    async def admit(_authorization: str, _host: str, _path: str) -> HTTPStatus:
         return HTTPStatus.OK
 
     async def ask() -> HTTPStatus:
-        return await admit_in_loop(hanging, admit, timeout_s=0.05)("Bearer good", "host")
+        there = admit_in_loop(hanging, admit, timeout_s=0.05)
+        return await there("Bearer good", "host", "/metrics")
 
     try:
         assert asyncio.run(ask()) is HTTPStatus.SERVICE_UNAVAILABLE

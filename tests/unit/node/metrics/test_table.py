@@ -30,6 +30,7 @@ def test_labels_are_bounded() -> None:
     allowed = {"shard", "group", "topic", "method", "code", "reason", "version", "python"}
     allowed |= {"within_seconds", "generation"}  # a few each
     allowed |= {"cause"}  # of a stall: names of work in the code
+    allowed |= {"file"}  # kinds of those that logins rest on
     allowed |= {"quota"}  # limits of one
     allowed |= {"certificate"}  # a node's own, and its authority's
     allowed |= {"node", "role"}  # of a cluster, whose nodes are few

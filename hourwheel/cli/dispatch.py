@@ -140,7 +140,7 @@ async def _find_behind(
         and one.last_message_id
         and one.last_due_ms < before_ms
     ]
-    if behind and recurring is None:
+    if behind and recurring is not Recurring.NOW:
         raise errors.FailedPrecondition(
             f"{len(behind):,} recurrences are behind that instant, {behind[0].name!r} of topic"
             f" {behind[0].topic!r} is one: --recurring now has them go on from now, without"

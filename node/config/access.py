@@ -40,11 +40,12 @@ class AccessSection(Section):
         return frozenset(self.administrators.split())
 
 
-def validate_access(section: AccessSection, console: str, tls: TlsSection) -> None:
+def validate_access(section: AccessSection, metrics: str, console: str, tls: TlsSection) -> None:
     """Raise ConfigError where its keys do not fit together.
 
     Args:
         section: what is checked.
+        metrics: where /metrics listens; empty: nowhere.
         console: where the console listens; empty: nowhere.
         tls: section `tls`.
     """
@@ -54,6 +55,16 @@ def validate_access(section: AccessSection, console: str, tls: TlsSection) -> No
         checks.refuse(
             "access.administrators", section.administrators, "no caller could do anything"
         )
-    is_encrypted = tls.is_on and tls.console
-    if console and not is_encrypted and not checks.is_loopback("console.listen", console):
-        checks.refuse("console.listen", console, "logins would be sent in the clear: use TLS")
+    if section.metrics and not (tls.is_on and tls.metrics):
+        _refuse_beyond(
+            *("node.metrics_listen", metrics),
+            "use TLS, or access.metrics = false, with which /metrics needs no login",
+        )
+    if not (tls.is_on and tls.console):
+        _refuse_beyond("console.listen", console, "use TLS")
+
+
+def _refuse_beyond(key: str, address: str, instead: str) -> None:
+    """Refuse a port without TLS that takes logins and that other machines reach."""
+    if address and not checks.is_loopback(key, address):
+        checks.refuse(key, address, f"logins would be sent in the clear: {instead}")

@@ -508,7 +508,7 @@ def _validate(config: NodeConfig) -> None:
     """
     _validate_node(config.node)
     _validate_console(config.console, config.node)
-    validate_access(config.access, config.console.listen, config.tls)
+    validate_access(config.access, config.node.metrics_listen, config.console.listen, config.tls)
     validate_tls(config.tls)
     validate_authentication(config.authentication)
     for key, other in (

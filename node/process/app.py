@@ -44,7 +44,6 @@ from node.broker.settings import engine_config, shard_config
 from node.broker.slewed_clock import SlewedClock, StepEvent
 from node.cluster.runtime import ClusterRuntime
 from node.cluster.standalone import StandaloneRuntime
-from node.config.checks import is_loopback
 from node.config.model import NodeConfig
 from node.console.server import Console, reached_at
 from node.metrics import collector
@@ -58,6 +57,7 @@ from node.metrics.http import (
     in_loop,
     probe_in_loop,
 )
+from node.process.exposure import warn_of_others
 from node.process.last_exit import STOPPED, LastExit
 from node.process.memory import Trimming
 from node.process.scrubbing import Scrubbing
@@ -501,20 +501,7 @@ class Node:
         if isinstance(cluster, ClusterRuntime):
             cluster.serve_forwarded(api.peer_handlers())
         self._api = api
-        self._warn_of_others()
-
-    def _warn_of_others(self) -> None:
-        """Say what those could do who reach this node from another machine."""
-        config = self.config
-        listen = config.node.listen
-        if is_loopback("node.listen", listen):
-            return
-        if self._tls is None:
-            _log.warning("clients_in_the_clear", address=listen)
-        asks = config.tls.is_on and config.tls.client_certificates == "required"
-        if not config.access.is_on and not asks:
-            self._stats.anyone_may_call = True
-            _log.warning("anyone_may_call", address=listen)
+        self._stats.anyone_may_call = warn_of_others(self.config)
 
     def _start_console(self, undo: AsyncExitStack) -> None:
         config = self.config

@@ -65,9 +65,11 @@ async def test_commands_of_the_guide_to_backups_make_a_node_and_a_cluster(tmp_pa
     names = {"/var/lib/hourwheel": str(data), "/mnt/backups/hourwheel": str(folder)}
     names["BACKUPS"] = str(folder)
     commands = [words for words in commands_of(BACKUP, "hourwheel") if OBJECTS not in str(words)]
-    backups = [words for words in commands if words[0] == "backup"]
+    every = [words for words in commands if words[0] == "backup"]
+    backups, mending = every[:4], every[4:]
     restores = [words for words in commands if words[0] == "restore"]
     assert [words[1] for words in backups] == ["create", "list", "verify", "remove"]
+    assert [words[1] for words in mending] == ["verify", "create", "verify"]
     async with ChildNode(data, VALUES, log_file=tmp_path / "node.log") as node:
         async with AsyncProducer(node.address) as producer:
             await producer.publish_many("orders", [Message(b"", delay_ms=3_600_000)] * 7)
@@ -83,6 +85,9 @@ async def test_commands_of_the_guide_to_backups_make_a_node_and_a_cluster(tmp_pa
         names |= {"CLUSTER": made["cluster_id"], "MS": str(made["now_ms"])}
     await run([names.get(word, word) for word in backups[-1]])
     assert await run(["backup", "list", str(folder)]) == ""
+    names["/var/lib/hourwheel"] = str(data)
+    said = [await run([names.get(word, word) for word in words]) for words in mending]
+    assert "good" in said[-1]
 
 
 async def test_commands_of_the_guide_to_backups_use_an_object_store(

@@ -111,6 +111,7 @@ def test_config_has_each_key_of_a_node_but_those_that_the_chart_sets() -> None:
         (f"{ACCESS},access.administrators={{}}", "administrators"),
         (f"{ACCESS},access.administrators[0]=two words", "Does not match pattern"),
         (f"{ACCESS},monitoring.serviceMonitor.enabled=true", "serviceMonitor.loginSecret"),
+        (f"{ACCESS},config.tls.metrics=false", "would be sent in the clear"),
         (
             f"{ACCESS},access.tokenKeys.existingSecret=a,access.tokenKeys.existingConfigMap=b",
             "existingConfigMap: give one of them",

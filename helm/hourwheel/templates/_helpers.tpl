@@ -284,6 +284,9 @@ securityContext:
 {{- fail "access.enabled: name a Secret with the first users in access.existingSecret, or keys of tokens in access.tokenKeys, or clients' authority in clientTls.clientAuthoritySecret: nobody could log in." -}}
 {{- end -}}
 {{- $isOpen := eq (dig "access" "metrics" true .Values.config) false -}}
+{{- if not (or $isOpen (include "hourwheel.metricsTls" .)) -}}
+{{- fail "config.tls.metrics is false, and access.enabled: logins for /metrics would be sent in the clear. Leave config.tls.metrics out, or set config.access.metrics to false." -}}
+{{- end -}}
 {{- if and .Values.monitoring.serviceMonitor.enabled (not $isOpen) (not .Values.monitoring.serviceMonitor.loginSecret) -}}
 {{- fail "monitoring.serviceMonitor with access.enabled: name a Secret in monitoring.serviceMonitor.loginSecret, or set config.access.metrics to false." -}}
 {{- end -}}

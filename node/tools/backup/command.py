@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,14 @@ EXIT_FAILED: Final = 1
 _MIB: Final = 1 << 20
 _MS: Final = 1_000
 _RATE_MIB: Final = 64
+_MENDED: Final = (
+    "Now take a backup (hourwheel backup create): it writes again what the node still has of them."
+    " Then verify again, and remove the backups that are damaged still: no restore takes them."
+)
+_NOT_MENDED: Final = (
+    "Later backups share these pieces, and are damaged with them, until"
+    " hourwheel backup verify --mend has removed them and hourwheel backup create wrote them again."
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
     for one in (listed, verify, remove):
         one.add_argument("place", metavar="PLACE")
     verify.add_argument("backup", nargs="?", metavar="ID")
+    verify.add_argument(
+        "--mend",
+        action="store_true",
+        help="remove damaged pieces, so that the next backup writes them again",
+    )
     remove.add_argument("backup", metavar="ID")
     for one in (create, listed, verify, remove):
         one.add_argument("--json", action="store_true", help="for scripts")
@@ -216,27 +230,39 @@ def _access_text(facts: dict[str, Any]) -> str:
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    repository, code = Repository(open_place(parsed.place)), EXIT_OK
+    store = open_to_write(parsed.place) if parsed.mend else open_place(parsed.place)
+    with store.removing() if parsed.mend else nullcontext():
+        return _verify_each(Repository(store), parsed)
+
+
+def _verify_each(repository: Repository, parsed: argparse.Namespace) -> int:
+    code, all_removed, damaged_count = EXIT_OK, 0, 0
     for backup_id in repository.ids() if parsed.backup is None else [parsed.backup]:
+        removed: list[str] | None = [] if parsed.mend else None
         try:
-            found = list(repository.verify(backup_id))
+            found = list(repository.verify(backup_id, removed))
         except errors.DataLoss as error:
             found = [error]
         damages = [one for one in found if one is not None]
         code = EXIT_FAILED if damages else code
+        damaged_count += len(damages)
+        all_removed += len(removed or ())
         if parsed.json:
-            _print_json(
-                {
-                    "backup": backup_id,
-                    "pieces": len(found),
-                    "damaged": [one.message for one in damages],
-                }
-            )
+            facts = {
+                "backup": backup_id,
+                "pieces": len(found),
+                "damaged": [one.message for one in damages],
+            }
+            _print_json(facts | ({} if removed is None else {"removed": removed}))
             continue
         for one in damages:
             sys.stdout.write(f"{backup_id}: {one.message}\n")
         if not damages:
             sys.stdout.write(f"{backup_id}: good, {len(found):,} pieces\n")
+    if all_removed:
+        sys.stderr.write(f"{all_removed:,} damaged pieces are removed. {_MENDED}\n")
+    elif damaged_count and not parsed.mend:
+        sys.stderr.write(f"{_NOT_MENDED}\n")
     return code
 
 

@@ -1,6 +1,6 @@
 """Backups in a store. Pieces are named by their SHA-256, so backups share what is the same.
 
-    objects/<2 digits>/<64 digits>    a piece; written once, never changed
+    objects/<2 digits>/<64 digits>    a piece; written once, never changed; removed where damaged
     backups/<id>.json                 a manifest (see manifest.py), written after all its pieces
 
 A manifest is written when all its pieces are durable. So a backup that was interrupted, or for
@@ -142,20 +142,39 @@ class Repository:
                     removed_bytes += self._store.remove(f"{_OBJECTS}/{folder}/{name}")
         return removed_bytes
 
-    def verify(self, backup_id: str) -> Iterator[errors.DataLoss | None]:
+    def verify(
+        self, backup_id: str, removed: list[str] | None = None
+    ) -> Iterator[errors.DataLoss | None]:
         """Read a backup: for each different piece None, or what is wrong with it.
 
+        `BackupStore.keep` looks at names and sizes alone. So while a damaged piece is there, each
+        backup that has the same bytes relies on it; without it, the next one writes them again.
+
+        Args:
+            backup_id: which.
+            removed: damaged pieces are removed, and their paths come here; None: they stay.
+
         Raises:
-            As `read`.
+            As `read`; and as what removes, where it does.
         """
         manifest = self.read(backup_id)
         for piece in dict.fromkeys(manifest.pieces):
-            try:
-                self.get(piece)
-            except errors.DataLoss as error:
-                yield error
-            else:
-                yield None
+            damage = self._find_damage(piece)
+            yield damage
+            # One bad read removes nothing.
+            if removed is not None and damage is not None and self._find_damage(piece) is not None:
+                path = _path_of(piece)
+                if self._store.remove(path):
+                    removed.append(path)
+        if removed:
+            self._store.settle()
+
+    def _find_damage(self, piece: Piece) -> errors.DataLoss | None:
+        try:
+            self.get(piece)
+        except errors.DataLoss as error:
+            return error
+        return None
 
 
 class Puts:

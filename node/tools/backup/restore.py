@@ -4,8 +4,8 @@
     --> shard-0.restoring: each file verified, written with the new cluster's id, durable
     --> the log cut to the moment that is asked for
     --> opened as at any start: each batch behind the checkpoint is verified and applied
-    --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue, or the pause by
-        which it waits
+    --> EPOCH_START of an epoch far above the backup's; CANCEL of what is overdue and RECURRENCE
+        of what recurs, or the pause by which it waits
     --> control-restored: users, grants and quotas, for the first start
         (node/cluster/restored_control.py)
     --> shard-0, then node.meta
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel import errors
+from hourwheel.errors import required
 from hourwheel.formats.record_batch import (
     CANCEL_ROW,
     Kind,
@@ -36,7 +37,7 @@ from hourwheel.formats.record_batch import (
     build_rows,
     stamp,
 )
-from hourwheel.internal.v1.state_pb2 import ConfigChange
+from hourwheel.internal.v1.state_pb2 import ConfigChange, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome
 from hourwheel.types import DISPATCH_TOPIC, FIRST_SHARD, SEQUENCE_MAX, Epoch, Key, NodeId
 from node.cluster.restored_control import remove_restored, write_restored
@@ -81,6 +82,7 @@ _EPOCHS: Final = "epochs"
 _SCANNED_AT_ONCE: Final = 8_192
 _CANCELLED_AT_ONCE: Final = 4_096
 _APPLIED_AT_ONCE: Final = 64
+_RESUMED_AT_ONCE: Final = 512
 _FOR_EVER: Final = RetentionConfig(retention_ms=1 << 50)
 
 
@@ -92,7 +94,7 @@ class Overdue(StrEnum):
     RELEASE = "release"
     """They are released when the node starts, late as they are."""
     DISCARD = "discard"
-    """They are cancelled."""
+    """They are cancelled, and what recurs goes on behind the restore."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class Restored:
     """That fell due before, and are still pending."""
     discarded_count: int
     log_end_offset: int
+    recurrence_count: int = 0
+    """Recurrences of which what was missed is discarded."""
     user_count: int = 0
     grant_count: int = 0
     quota_count: int = 0
@@ -316,7 +320,9 @@ def _open_and_end(place: ShardPlace, master: str, plan: RestorePlan) -> Restored
         for one in opening_records(opened.shard.views, NodeId(master), plan.cluster_id.hex(), 0):
             writer.append(one)
         writer.settle()
-        discarded = writer.discard() if plan.overdue is Overdue.DISCARD else 0
+        discarded = recurrence_count = 0
+        if plan.overdue is Overdue.DISCARD:
+            discarded, recurrence_count = writer.discard(), writer.advance_recurrences()
         overdue = writer.overdue_count()
         was_paused = opened.shard.views.catalog.is_dispatch_paused
         is_paused = plan.overdue is Overdue.HOLD and (overdue > 0 or was_paused)
@@ -328,6 +334,7 @@ def _open_and_end(place: ShardPlace, master: str, plan: RestorePlan) -> Restored
             pending_count=views.counters.pending,
             overdue_count=overdue,
             discarded_count=discarded,
+            recurrence_count=recurrence_count,
             log_end_offset=opened.shard.log.end_offset,
         )
     finally:
@@ -398,6 +405,29 @@ class _Writer:
                 (outcomes,) = self.settle()
                 count += int(np.count_nonzero(outcomes == np.uint8(CancelOutcome.CANCELLED)))
         return count
+
+    def advance_recurrences(self) -> int:
+        """Have each that may have missed something go on behind now; how many these are.
+
+        As `resume` does with one that was paused. It does not compute which ones have missed
+        something: nodes with other time zones would write other logs. One whose next occurrence
+        lies ahead has missed nothing; it stays in the wheel.
+        """
+        view, names = self._shard.views.recurrences, list[str]()
+        for name in view.names_after(""):
+            state = view.find(name)
+            if state is not None and state.has_more and state.after_ms <= self._now_ms:
+                names.append(name)
+        for at in range(0, len(names), _RESUMED_AT_ONCE):
+            part = names[at : at + _RESUMED_AT_ONCE]
+            for name in part:
+                version = required(view.find(name), "it was there").version
+                change = RecurrenceChange(expected_version=version, resume_name=name)
+                blob = change.SerializeToString(deterministic=True)
+                none = np.zeros(0, CANCEL_ROW)
+                self.append(RecordBatch(build_rows(Kind.RECURRENCE, none, blob)))
+            errors.invariant(all(self.settle()), "what recurs goes on")
+        return len(names)
 
     def overdue_count(self) -> int:
         """How many messages are overdue."""

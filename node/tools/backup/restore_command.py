@@ -168,6 +168,7 @@ def _print(
         "pending_count": restored.pending_count,
         "overdue_count": restored.overdue_count,
         "discarded_count": restored.discarded_count,
+        "recurrence_count": restored.recurrence_count,
         "log_end_offset": restored.log_end_offset,
         "users": restored.user_count,
         "grants": restored.grant_count,
@@ -181,7 +182,7 @@ def _print(
         f"restored {backup_id} into {parsed.to} in {facts['seconds']} s: "
         f"{restored.pending_count:,} pending, {restored.overdue_count:,} of them overdue,"
         f" {restored.discarded_count:,} discarded\n"
-        f"{_held(plan, restored)}{_access(restored)}"
+        f"{_held(plan, restored)}{_recurring(restored)}{_access(restored)}"
         f"node {plan.node_id} of cluster {plan.cluster_id.hex()}, epoch {restored.epoch}\n"
         f"for each other node of that cluster, into a directory of its own: --backup {backup_id}"
         f" --cluster-id {plan.cluster_id.hex()} --now {plan.now_ms} --overdue {plan.overdue}"
@@ -201,6 +202,12 @@ def _held(plan: RestorePlan, restored: Restored) -> str:
         "what is pending waits. When the node serves: hourwheel dispatch resume, to release what"
         f" is overdue, or hourwheel dispatch resume --discard-before {when}\n"
     )
+
+
+def _recurring(restored: Restored) -> str:
+    if not restored.recurrence_count:
+        return ""
+    return f"{restored.recurrence_count:,} recurrences go on from now, without what they missed\n"
 
 
 def _access(restored: Restored) -> str:

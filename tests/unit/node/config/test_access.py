@@ -30,3 +30,20 @@ def test_console_that_takes_logins_beyond_this_machine_needs_tls() -> None:
     NodeConfig.of({**on, "tls": tls, "console": {"listen": "0.0.0.0:0"}})
     with pytest.raises(errors.ConfigError):
         NodeConfig.of({**on, "tls": {**tls, "console": False}, "console": {"listen": "0.0.0.0:0"}})
+
+
+BEYOND = {"node": {"metrics_listen": "10.0.0.1:7401"}}
+FILES = {"certificate_file": "a", "key_file": "b"}
+
+
+@pytest.mark.parametrize("tls", [{}, {**FILES, "metrics": False}])
+def test_metrics_port_that_takes_logins_beyond_this_machine_needs_tls(tls: dict[str, str]) -> None:
+    on = {"is_on": True, "administrators": "root"}
+    with pytest.raises(errors.ConfigError, match=r"access\.metrics = false") as caught:
+        NodeConfig.of({**BEYOND, "access": on, "tls": tls})
+    assert caught.value.params["key"] == "node.metrics_listen"
+    for address in ("", "127.0.0.1:7401", "localhost:0"):
+        NodeConfig.of({"node": {"metrics_listen": address}, "access": on, "tls": tls})
+    NodeConfig.of({**BEYOND, "access": on, "tls": FILES})
+    NodeConfig.of({**BEYOND, "access": {**on, "metrics": False}, "tls": tls})
+    NodeConfig.of({**BEYOND, "tls": tls})

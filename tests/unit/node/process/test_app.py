@@ -26,7 +26,7 @@ from hourwheel.v1.consumer_pb2 import (
 )
 from node.api.server import ApiServer
 from node.broker.disk_guard import RESERVE
-from node.process import app
+from node.process import exposure
 from node.process.app import Node
 from node.process.loopback_config import config_for
 from node.shard.node_meta import NODE_META
@@ -81,7 +81,7 @@ async def test_node_that_others_reach_says_what_they_could_do(
         if tls:
             tls = {**tls, "client_authority_file": str(authority.file)}
         sections["tls"] = tls_section(authority.issue("node", "127.0.0.1"), metrics=False, **tls)
-    monkeypatch.setattr(app, "is_loopback", lambda *_: not listens_beyond)
+    monkeypatch.setattr(exposure, "is_loopback", lambda *_: not listens_beyond)
     node = node_in(tmp_path, **sections)
     await node.start()
     page = await asyncio.to_thread(metrics_of, node)

@@ -186,6 +186,24 @@ def test_change_leaves_what_is_due_already_as_it_is() -> None:
         assert received(engine) == [(20_000, name, "0") for name in ("due", "late", "moved")]
 
 
+def test_what_is_paused_and_resumed_while_all_waits_publishes_nothing_that_it_missed() -> None:
+    """As `hourwheel dispatch resume --discard-before ... --recurring now` does."""
+    with SteppedEngine() as engine:
+        for name in ("discarded", "late"):
+            put(engine, every(), name)
+        hold_back(engine, is_paused=True)
+        engine.advance(20 * EVERY_MS + 1)
+        recurring = engine.engine.recurring
+        for is_paused in (True, False):
+            call(engine, recurring.set_paused("orders", "discarded", is_paused=is_paused))
+        hold_back(engine, is_paused=False)
+        engine.advance(EVERY_MS)
+        found = [(due_ms, name) for due_ms, name, _ in received(engine)]
+        assert [due_ms for due_ms, name in found if name == "discarded"] == [21 * EVERY_MS]
+        late = [due_ms for due_ms, name in found if name == "late"]
+        assert late == [n * EVERY_MS for n in range(1, 22)]
+
+
 def test_takeover_leaves_what_was_moved_as_it_is() -> None:
     with SteppedEngine() as engine:
         for name, missed in (("none", Missed.NONE), ("last", Missed.LAST), ("gone", Missed.NONE)):

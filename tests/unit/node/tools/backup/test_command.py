@@ -105,3 +105,38 @@ def test_no_more_is_read_than_the_pace_allows() -> None:
     for _ in range(100):
         pace(1 << 20)  # ten seconds pass with each look: there is nothing to wait for
     command.pace_of(Stopped(), 0)(1 << 40)
+
+
+def largest_piece(folder: str) -> Path:
+    return max(Path(folder, "objects").glob("*/*"), key=lambda one: one.stat().st_size)
+
+
+async def test_damaged_pieces_are_removed_on_request_and_written_by_the_next_backup(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, folder = tmp_path / "data", str(tmp_path / "backups")
+    async with EmbeddedNode(data, {"disk": {"free_bytes_min": 0}}):
+        pass
+    create, verify = ["create", str(data), "--to", folder], ["verify", folder, "--json"]
+    assert command.main(create) == command.EXIT_OK
+    piece = largest_piece(folder)
+    raw = piece.read_bytes()
+    piece.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    assert command.main(create) == command.EXIT_OK
+    capsys.readouterr()
+
+    assert command.main(verify) == command.EXIT_FAILED
+    said = capsys.readouterr()
+    assert all(piece.name in json.loads(line)["damaged"][0] for line in said.out.splitlines())
+    assert "verify --mend" in said.err
+    assert piece.exists()
+    assert command.main([*verify, "--mend"]) == command.EXIT_FAILED
+    said = capsys.readouterr()
+    name = f"objects/{piece.parent.name}/{piece.name}"
+    assert [json.loads(line)["removed"] for line in said.out.splitlines()] == [[name], []]
+    assert "hourwheel backup create" in said.err
+    assert not piece.exists()
+    assert command.main(create) == command.EXIT_OK
+    assert piece.read_bytes() == raw
+    assert command.main([*verify, "--mend"]) == command.EXIT_OK
+    assert capsys.readouterr().err == ""

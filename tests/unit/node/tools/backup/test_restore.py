@@ -9,7 +9,10 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
+from hourwheel.internal.v1.state_pb2 import RecurrenceConfig
+from hourwheel.outcomes import Missed
 from hourwheel.types import Epoch
+from node.broker.recurring.occurrence_times import plan_next, schedule_of
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig, Dispatcher
 from node.shard.node_meta import CONTROL_RESTORED, NODE_META, open_node_meta
@@ -81,6 +84,58 @@ def test_discarding_cancels_what_is_overdue_and_nothing_else(seed: int) -> None:
     left = keys_of(opened_of(disk).shard.views.pending_units())
     assert left == [key for key in keys_of(pending) if key not in late]
     assert found.discarded_count == len(late)
+
+
+RECURRING = {name: f"orders\n{name}" for name in ("behind", "ahead", "paused", "ended")}
+
+
+def with_recurrences() -> ShardWorld:
+    """A shard with one that will be behind in three days, and others that will not."""
+    world = ShardWorld(SimulatedDisk(), CONFIG)
+    for what, name in RECURRING.items():
+        world.recur(name, "put", count_max=int(what == "ended"))
+        world.commit()
+        world.occur([name], [90 * HOUR_MS if what == "ahead" else HOUR_MS])
+        world.commit()
+    world.recur(RECURRING["paused"], "pause")
+    world.commit()
+    return world
+
+
+def test_discarding_discards_what_recurrences_missed_too() -> None:
+    world, folder = with_recurrences(), SimulatedDisk()
+    before = world.shard.views.recurrences
+    taken = back_up(world, folder)
+    world.now_ms += 72 * HOUR_MS
+    found, disk = restored(folder, taken.backup_id, plan_of(world, Overdue.DISCARD))
+    assert (found.recurrence_count, found.discarded_count) == (1, 2)
+    view = opened_of(disk).shard.views.recurrences
+    for what, name in RECURRING.items():
+        assert (view.find(name) == before.find(name)) == (what != "behind"), what
+    behind = RECURRING["behind"]
+    state, old = view.find(behind), before.find(behind)
+    assert state is not None
+    assert old is not None
+    assert (state.next_index, state.count, state.is_paused) == (old.next_index, old.count, 0)
+    hourly = schedule_of(RecurrenceConfig(every_ms=HOUR_MS, start_ms=old.after_ms))
+    planned = plan_next(hourly, Missed.ALL, state.after_ms, world.now_ms).due_ms
+    assert planned is not None
+    assert world.now_ms < planned <= world.now_ms + HOUR_MS
+    again, other = restored(folder, taken.backup_id, plan_of(world, Overdue.DISCARD))
+    assert again == found
+    assert log_of(opened_of(other)) == log_of(opened_of(disk))
+
+
+@pytest.mark.parametrize("overdue", [Overdue.RELEASE, Overdue.HOLD])
+def test_recurrences_stay_as_they_were_where_nothing_is_discarded(overdue: Overdue) -> None:
+    world, folder = with_recurrences(), SimulatedDisk()
+    taken = back_up(world, folder)
+    world.now_ms += 72 * HOUR_MS
+    found, disk = restored(folder, taken.backup_id, plan_of(world, overdue))
+    assert found.recurrence_count == 0
+    view = opened_of(disk).shard.views.recurrences
+    for name in RECURRING.values():
+        assert view.find(name) == world.shard.views.recurrences.find(name)
 
 
 def test_what_is_overdue_waits_where_there_is_any() -> None:

@@ -95,3 +95,59 @@ def test_backups_share_pieces_are_restored_and_removed(store: BackupStore) -> No
         logs.append(log_of(opened_of(disk)))
     assert logs[0] == logs[1]
     assert logs[0]
+
+
+def test_a_damaged_piece_is_in_each_later_backup_until_it_is_removed(store: BackupStore) -> None:
+    world, repository = lived(3), Repository(store)
+    first = back_up(world, store)
+    piece = max(first.manifest.pieces, key=lambda one: one.size_bytes)
+    path = f"objects/{piece.digest[:2]}/{piece.digest}"
+    raw = repository.get(piece)
+    with store.adding():
+        store.write(path, bytes([raw[0] ^ 1]) + raw[1:])
+        store.settle()
+    world.now_ms += 1
+    second = back_up(world, store)
+    damaged = [one for one in repository.verify(second.backup_id) if one is not None]
+    assert [path in one.message for one in damaged] == [True]
+
+    removed: list[str] = []
+    with store.removing():
+        found = [one for one in repository.verify(second.backup_id, removed) if one is not None]
+    assert [one.message for one in found] == [one.message for one in damaged]
+    assert removed == [path]
+    with pytest.raises(errors.CorruptFile, match="missing"):
+        repository.get(piece)
+    world.now_ms += 1
+    third = back_up(world, store)
+    assert third.new_bytes >= piece.size_bytes
+    for one in repository.ids():
+        assert set(repository.verify(one)) == {None}
+    disk = SimulatedDisk()
+    restore(repository, third.backup_id, disk, plan_of(world, Overdue.RELEASE))
+    assert log_of(opened_of(disk))
+
+
+class ReadsBadlyOnce(FolderStore):
+    """Whose first read of a piece is wrong, as of a machine with bad memory."""
+
+    bad_reads = 1
+
+    def read(self, path: str, most_bytes: int) -> bytes:
+        """See `FolderStore`."""
+        raw = super().read(path, most_bytes)
+        if path.startswith("objects/") and self.bad_reads:
+            self.bad_reads -= 1
+            return raw[:-1]
+        return raw
+
+
+def test_a_piece_that_is_read_badly_once_is_said_and_stays() -> None:
+    store = ReadsBadlyOnce(SimulatedDisk())
+    repository, removed = Repository(store), list[str]()
+    taken = back_up(lived(2), store)
+    with store.removing():
+        found = [one for one in repository.verify(taken.backup_id, removed) if one is not None]
+    assert len(found) == 1
+    assert removed == []
+    assert set(repository.verify(taken.backup_id)) == {None}

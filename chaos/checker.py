@@ -125,7 +125,7 @@ def _published_twice(history: History, stored: Stored) -> Iterator[Violation]:
         if sequence in stored.occurrences:
             continue
         if serial is None or serial not in history.sent:
-            yield Violation("phantom", f"nobody published what is stored as sequence {sequence}")
+            yield Violation("phantom", f"no client sent what is stored as sequence {sequence}")
         elif serial in history.refused:
             yield Violation("phantom", f"{serial} was refused and is stored as {sequence}")
         elif serial in first:
@@ -197,7 +197,7 @@ def _cancels(history: History, stored: Stored, bounds: Bounds) -> Iterator[Viola
     requested |= {other for what, other in stored.deduped.values() if what == _REPLACED}
     requested |= stored.occurrences.keys()  # changes take them back
     for sequence in stored.cancelled - requested:
-        yield Violation("cancel", f"sequence {sequence} is cancelled, and nobody asked for it")
+        yield Violation("cancel", f"sequence {sequence} is cancelled without a request")
     taken_back = {one.serial for one in history.cancels if one.outcome is CancelOutcome.CANCELLED}
     for delivery in history.deliveries:
         if delivery.serial in taken_back:
@@ -230,7 +230,7 @@ def _moves(history: History, stored: Stored) -> Iterator[Violation]:
     swept = [serial for sweep in history.sweeps for serial in sweep.serials]
     requested |= {history.accepted[serial].message_id.sequence for serial in swept}
     for sequence in stored.moved.keys() - requested:
-        yield Violation("reschedule", f"sequence {sequence} was moved, and nobody asked for it")
+        yield Violation("reschedule", f"sequence {sequence} was moved without a request")
 
 
 def _find_false_move(move: Move, sequence: int, stored: Stored, released: set[int]) -> str | None:
@@ -260,12 +260,12 @@ def _uniques(history: History, stored: Stored) -> Iterator[Violation]:
         if accepted is not None:
             found = stored.deduped.get(accepted.message_id.sequence)
             if found != answer:
-                yield Violation("dedup key", f"{one} was told, and the log says {found}")
+                yield Violation("dedup key", f"the answer was {one}, and the log says {found}")
             continue
         left[answer or (0, 0)] -= 1
         kept = None if pending is None else stored.messages.get(pending)
         if kept is None or left[answer or (0, 0)] < 0:
-            yield Violation("dedup key", f"{one} was told, and the log says nothing of it")
+            yield Violation("dedup key", f"the answer was {one}, and the log has no such outcome")
         elif kept.serial is not None and names.get(kept.serial, one.name) != one.name:
             yield Violation("dedup key", f"{one}: that message has the key {names[kept.serial]}")
     gone = {other for what, other in stored.deduped.values() if what == _REPLACED}
@@ -295,7 +295,7 @@ def _phantoms(history: History) -> Iterator[Violation]:
     for one in history.deliveries:
         sent = None if one.serial is None else history.sent.get(one.serial)
         if one.serial is None or sent is None:
-            yield Violation("phantom", f"nobody published this: {one}")
+            yield Violation("phantom", f"no client sent this: {one}")
         elif sent.topic != one.topic or history.groups[one.group][0] != one.topic:
             yield Violation("phantom", f"published to {sent.topic}: {one}")
         elif one.serial in history.refused:

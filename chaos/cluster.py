@@ -327,7 +327,7 @@ class Cluster:
                             return control.leader_node_id
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
-            raise NotWell("nobody leads the control plane") from None
+            raise NotWell("the control plane has no leader with a majority") from None
 
     async def _status(self, node: NodeProcess) -> ShardStatus | None:
         status = await self._find_status(node)

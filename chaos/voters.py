@@ -159,7 +159,7 @@ async def _change(
         for one in asking:  # no requests once the round is over
             one.cancel()
     if done_count > 1:
-        raise NotWell("two administrators were told that they have changed the members")
+        raise NotWell("both administrators got the answer that they changed the members")
     stage.note(f"members change: {sorted(control)} for {leaving}", kept, begun_ms)
 
 

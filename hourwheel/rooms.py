@@ -1,7 +1,7 @@
 """The server's rooms (`node`, `storage`, ...), for those parts of this package that start them.
 
-They lie beside this package in a checkout, and in a folder of it in a wheel (see setup.py). Nobody
-but commands of the server and `hourwheel.testing` asks for them.
+They lie beside this package in a checkout, and in a folder of it in a wheel (see setup.py). Only
+the server's commands and `hourwheel.testing` load them.
 """
 
 import sys

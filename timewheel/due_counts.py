@@ -9,8 +9,8 @@ units, reads some hundred directories. A bound inside a slot that holds units is
 they were spread evenly over the slot: seconds on the hour level, hours on the day level. Sums do
 not suffer from it: what one range gets too much the next one lacks.
 
-What is cancelled is counted until it would have been due: it stays in its run so long. Whoever
-knows how many are pending in all knows how many these are.
+A cancelled message is counted until its due time, because it stays in its run until then. The
+caller knows how many are pending: `DueCounts.total` less that is the number of cancelled ones.
 """
 
 from collections.abc import Iterator

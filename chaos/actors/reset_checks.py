@@ -37,12 +37,13 @@ def check_resets(
         unanswered = sum(one.positions is None for one in requested)
         if left > unanswered:
             text = (
-                f"{group} was reset {left} times beside those told, {unanswered} are not known of"
+                f"{group}: the log has {left} resets that no answer confirmed, and only"
+                f" {unanswered} requests got no answer"
             )
             yield "reset", text
         for reset in requested:
             if reset.positions is not None and reset not in matched:
-                yield "reset", f"was told to be done, and the log has none such: {reset}"
+                yield "reset", f"was confirmed, and the log has no such reset: {reset}"
         yield from _where(history, stored, group)
         yield from _stale(history, stored, matched, clock_ms)
         if begun and not history.is_cut_off:

@@ -105,7 +105,7 @@ class Callers:
             self._reaching is None or self._reaching.done()
         ):
             self._reaching = loop.create_task(self._reach())
-        return await asyncio.shield(required(self._reaching, "nobody has asked"))
+        return await asyncio.shield(required(self._reaching, "a check of the nodes was started"))
 
     async def _reach(self) -> bool:
         if self._probe is None:
@@ -147,7 +147,7 @@ class Callers:
             return ""
         found = self._certificates.get(certificate_name)
         if found is None:
-            raise errors.Unauthenticated("nobody is known by this certificate")
+            raise errors.Unauthenticated("this certificate stands for no principal")
         return found
 
     async def enter(self, authorization: str, host: str) -> KnownCaller:

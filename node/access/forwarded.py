@@ -26,7 +26,7 @@ async def forwarded_caller(context: Any) -> Principal:
     """Who made it, by the node that passes it on.
 
     Raises:
-        PeerRefused: it says something that no node says.
+        PeerRefused: the metadata is not what nodes send.
     """
     raw = dict(context.invocation_metadata() or ()).get(PRINCIPAL)
     if raw is None:
@@ -35,4 +35,4 @@ async def forwarded_caller(context: Any) -> Principal:
         method, _, name = raw.decode().partition("\n")
         return Principal(name, Method(method))
     except ValueError:
-        raise errors.PeerRefused("a node passes on a call of nobody that there can be") from None
+        raise errors.PeerRefused("a node passes on a call without a valid principal") from None

@@ -20,7 +20,7 @@ async def list_damaged(
 ) -> wire.ListDamagedResponse:
     """A page of damaged messages, of groups and topics that the caller may look at.
 
-    Whoever asks for those of the whole cluster may look at that.
+    A request without a group and a topic is for all of them: the caller may look at the cluster.
     """
     count = request.page_size or _PAGE_SIZE_DEFAULT
     check_at_most("page_size", count, _COUNT_MAX)

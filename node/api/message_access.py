@@ -1,11 +1,11 @@
 """Whether a caller may do by ids what it may do on some topics, and not on all.
 
-The topics of the messages are looked up, and each is asked for: a call is carried out as a whole or
-refused as a whole. It is refused in the words in which it is refused to whoever has no permission
-at all: whether there is such a message, of whichever topic, is not told. Nor does the time tell it:
-what is done for a message of a topic that the caller may not use is what is done for an id that no
-message has, in one turn of the caller's, and refusals leave at fixed intervals. For whoever may use
-no topic at all nothing is looked up.
+The topics of the messages are looked up, and each is checked: a call is carried out as a whole or
+refused as a whole. The refusal has the same words as that of a caller without any permission, so it
+does not reveal whether such a message exists in any topic. Nor does its timing: a message of a
+topic that the caller may not use costs the same work as an id that no message has, in one turn of
+the caller's, and refusals leave at fixed intervals. For a caller that may use no topic at all,
+nothing is looked up.
 """
 
 import asyncio

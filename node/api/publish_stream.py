@@ -94,7 +94,7 @@ class PublishStreams:
         except BaseExceptionGroup as group:
             if isinstance(group.exceptions[0], _Unread):
                 return False
-            # Only the answering task can fail: the client is gone, and so is whom to tell.
+            # Only the answering task can fail, once the client is gone: no answer can reach it.
             raise group.exceptions[0] from None
         return True
 

@@ -381,7 +381,9 @@ class CatalogOwner:
         return 0 if self._logged is None else self._logged.revision
 
     async def make_topic(self, topic: Topic) -> None:
-        """Have a topic made, whoever does; it may be used behind what is appended then.
+        """Return when a topic exists, made by this call or by a concurrent one, and the log has it.
+
+        What is appended after that may use it.
 
         Raises:
             Unavailable: it is not there for now, and was not used.

@@ -582,7 +582,7 @@ def build_member(
         opened.epochs,
         epoch=lambda: replica.assignment.epoch,
         # With or without a lease, serving or not yet: what is committed is the same for ever, and
-        # the receiver may be the one without whom nothing more is committed, nor a lease granted.
+        # the receiver may be the replica that a majority needs to commit more, or grant a lease.
         may_send=lambda: replica.mastership is not None,
         stats=replica.stats,
     )

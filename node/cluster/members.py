@@ -135,7 +135,7 @@ class MemberAdministration:
         absent = [node for node, address in add.items() if not await self._reaches(address)]
         if absent:
             raise errors.FailedPrecondition(
-                f"nobody listens at {add[absent[0]]}: start node {absent[0]} first, with"
+                f"no process listens at {add[absent[0]]}: start node {absent[0]} first, with"
                 " cluster.join",
                 node=absent[0],
             )
@@ -210,7 +210,7 @@ def check_reach(current: Members, add: Mapping[NodeId, str]) -> None:
 def _check(add: Mapping[NodeId, str], remove: Collection[NodeId]) -> None:
     """Raises InvalidArgument."""
     if not add and not remove:
-        raise errors.InvalidArgument("nobody comes and nobody goes", field="add")
+        raise errors.InvalidArgument("name a node to add or one to remove", field="add")
     if len(add) + len(remove) > _COUNT_MAX:
         raise errors.InvalidArgument(f"at most {_COUNT_MAX} at a time", field="add")
     for node, address in add.items():

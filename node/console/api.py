@@ -187,7 +187,7 @@ class Api:
         _log.warning("console_transferred", to=found.master, epoch=found.epoch)
         return {"master": found.master, "epoch": found.epoch}
 
-    # Whoever confirmed a change of these saw a version, and knows nothing of a later one.
+    # The operator who confirmed a change of these saw a version, and knows nothing of a later one.
 
     async def _grant(self, given: Given) -> dict[str, object]:
         of = _grant_of(given)

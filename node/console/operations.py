@@ -1,6 +1,6 @@
 """Work that takes longer than one request: counting and cancelling all that matches a filter.
 
-A cancel is only begun for what was counted before, by the count's number: so whoever confirms it
+A cancel names a finished count by its number, and has the same filter: the operator who confirms it
 has seen how many messages it is about. On the node's loop.
 """
 

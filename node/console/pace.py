@@ -1,8 +1,8 @@
 """How often consoles ask, however many are open: rules alone, no clock.
 
-Each console asks again after `poll_ms`, which every answer tells. When many are open it grows, so
-that all of them together ask about `RATE_MAX` times a second; a console that is alone is told to
-come soon. A client that does not keep to it (a program) is refused above the bucket's rate.
+Each console asks again after `poll_ms`, which every answer has. When many are open it grows, so
+that all of them together ask about `RATE_MAX` times a second; a single console gets `POLL_MS_MIN`.
+A client that does not keep to it (a program) is refused above the bucket's rate.
 """
 
 from typing import Final

@@ -6,8 +6,8 @@
     grant      principals may do operations on resources, by exact name or by prefix: `orders-*`
 
 A policy that is on allows what a grant says, and nothing else. There is no grant that forbids. The
-policy's administrators, whom the configuration names, may do everything. Nobody who is anonymous
-may do anything, whatever the grants say.
+policy's administrators, named in the configuration, may do everything. An anonymous caller may do
+nothing, whatever the grants say.
 """
 
 from bisect import insort

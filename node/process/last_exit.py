@@ -1,9 +1,9 @@
-"""How the process before this one ended: what a node that ends at once cannot tell any more.
+"""How the process before this one ended: what a node that exits at once cannot report itself.
 
-After a failed fsync, or a broken invariant, a node ends without a last scrape, and whoever watches
-it starts it again. The next one finds a note of why, and tells it. Nothing depends on the note, and
-nothing is synced: a process that is killed, or a machine that loses power, leaves it as it was at
-the start, and that is what `KILLED` means.
+After a failed fsync, or a broken invariant, a node exits without a last scrape, and its supervisor
+starts it again. The next process finds a note of the reason, and reports it. Nothing depends on the
+note, and nothing is synced: a process that is killed, or a machine that loses power, leaves the
+note as it was at the start, and that is what `KILLED` means.
 """
 
 import contextlib

@@ -6,8 +6,9 @@ Of its own because a Python process that serves messages stalls now and then for
 leader may be silent, and because a broker that hangs needs somebody who says so.
 
 It ends: on SIGTERM; when its Raft thread dies, or its disk fails; when its parent dies, after it
-has told the others; when no broker has come for a while. Exit codes: 0 asked to, 2 cannot start,
-70 died, 74 no room on the disk to begin. Once it serves, a full disk does not end it.
+has reported that to the other nodes; when no broker has been connected for a while. Exit codes: 0
+asked to, 2 cannot start, 70 died, 74 no room on the disk to begin. Once it serves, a full disk does
+not end it.
 """
 
 import asyncio

@@ -54,8 +54,9 @@ class Origin:
     first: FirstState | None
     """None for generation 0, which no other node has to hear of."""
     named_ids: frozenset[NodeId]
-    """Whom the configuration names: all whom this node knows may be gone, and those there. Not who
-    has left, who could say that all others have."""
+    """Nodes of the configuration, which may also report a later generation: all members that this
+    node knows may have been replaced. A node that has left is not among them: it could claim that
+    all others have left."""
 
     @property
     def known_ids(self) -> frozenset[NodeId]:

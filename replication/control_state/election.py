@@ -6,7 +6,7 @@ leaders, changes nothing a second time.
 
 A master is deposed when
 
-    nobody is master                     nothing to wait for
+    the shard has no master              nothing to wait for
     its own control process says that its broker is gone
     its last report is older than `report_timeout_ms`
     the connection to its control process has ended, and for a fifth of that nothing came by another
@@ -171,7 +171,7 @@ def _why_depose(  # noqa: PLR0911 - one for each reason
     """Why the shard needs another master; empty: it does not."""
     master = shard.master
     if master is None:
-        return "nobody is master"
+        return "the shard has no master"
     report = _find_report(view, master.node_id)
     if now_ms >= _silent_ms(view, master.node_id):
         return "the master's node is silent"

@@ -13,8 +13,9 @@ it takes the state over. One that was not restored must not become master. Each 
 as any follower does, at once where its log is the same, and nothing is committed before
 `min_in_sync` are there.
 
-Generation 1, and not 0: a node that knows nothing of it is told, by those of a later generation
-(replication/raft/generations.py), where one of generation 0 would begin a log without all this.
+Generation 1, and not 0: a node that does not know this state is still in generation 0, and members
+of a later generation send it theirs (replication/raft/generations.py). Were this generation 0, that
+node would begin a log without all this.
 """
 
 from dataclasses import replace

@@ -172,8 +172,8 @@ class RaftAdapter:
             self._tell(self.on_death, error)
 
     def _tick_for_ever(self) -> None:
-        # A tick applies what the one before received, and then waits. Told after the wait, each
-        # follower's broker would hear of a master up to a whole tick late.
+        # A tick applies what the one before received, and then waits. Reported after the wait, a
+        # new master would reach each follower's broker up to a whole tick late.
         self._node.before_wait = self._tell_news
         last_ms = self._clock.monotonic_ms()
         while not self._is_stopping.is_set():

@@ -139,7 +139,7 @@ class RaftJournal(Journal):  # type: ignore[misc]
             return meta
         if file.entries != [FIRST]:
             raise errors.CorruptFile(
-                f"{path} is missing beside a journal: whom this node has voted for is lost",
+                f"{path} is missing beside a journal: the vote of this node is lost",
                 file=path,
             )
         return pb.RaftMeta(node_id=node_id, commit_index=1, began_blank=True)

@@ -5,10 +5,11 @@ one. Who is not a peer, cannot prove it, announces a frame beyond the cap, or se
 that the codec does not know, is cut off and counted, and the log says so now and then. A peer that
 is silent for `silence_s` is cut off too; reports, ten a second, keep every sound connection busy.
 
-Both sides say of which generation of voters they are. Where these differ, the one that is behind is
-told how the later one begins, and nothing else. One that is behind may have left: none dials it
-any more. So one that has had no connection for `silence_s` dials, too, only to ask. One that began
-with nothing is told, first of all, whether it is known: `replication.raft.admission`.
+Both sides say of which generation of voters they are. Where these differ, the side that is ahead
+sends how its generation begins, and nothing else. A node that is behind may have left the cluster:
+no member dials it any more. So a node without a connection to a peer for `silence_s` dials that
+peer itself, only to ask. A node that began with nothing first hears from its peer whether that one
+knows it: `replication.raft.admission`.
 """
 
 import asyncio
@@ -217,7 +218,7 @@ class PeerNetwork:
     def block(self, peer_ids: Iterable[NodeId], direction: str) -> None:
         """Tests of partitions: frames "in" from or "out" to these peers are lost from now on.
 
-        It replaces what was blocked in that direction; nobody: all is well again.
+        It replaces what was blocked in that direction; with no peers, nothing is blocked.
         """
         errors.invariant(direction in {"in", "out"}, "a direction is in or out")
         if direction == "in":

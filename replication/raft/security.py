@@ -181,7 +181,7 @@ class ContextReader:
         except ssl.SSLError as error:
             return f"another node would not take it: {error}"
         if self._node_id and self._node_id not in names:
-            return f"it names {', '.join(sorted(names)) or 'nobody'}, and not {self._node_id}"
+            return f"it names {', '.join(sorted(names)) or 'no node'}, and not {self._node_id}"
         return ""
 
 

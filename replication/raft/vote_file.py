@@ -91,7 +91,7 @@ def _latest(found: list[_Slot | None], path: str) -> tuple[int, _Slot]:
     whole = [(slot.generation, at) for at, slot in enumerate(found) if slot is not None]
     if not whole:
         raise errors.CorruptFile(
-            f"{path}: neither of its slots is whole: whom this node has voted for is lost",
+            f"{path}: neither of its slots is whole: the vote of this node is lost",
             file=path,
         )
     at = max(whole)[1]
@@ -140,7 +140,7 @@ class VoteFile:
 
         Raises:
             FileNotFoundError: there is none.
-            CorruptFile: no slot is whole: whom this node has voted for is lost.
+            CorruptFile: no slot is whole: the vote of this node is lost.
             IncompatibleFormat, ForeignDirectory: see storage.files.file_header.
         """
         file = disk.open(path)

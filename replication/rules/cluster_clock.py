@@ -74,10 +74,10 @@ class ClusterClock:
     def on_answer(
         self, node: NodeId, sent_ms: float, received_ms: float, own_ms: float, clock_ms: float
     ) -> None:
-        """A node told its clock.
+        """A node has answered a heartbeat with the time of its clock.
 
         Args:
-            node: who.
+            node: the one that answered.
             sent_ms: when the heartbeat that it answers was sent; monotonic, the node's own wait for
                 the answer taken off.
             received_ms: now, monotonic.

@@ -1,11 +1,11 @@
 """Whether queue entries and pending units point to their messages' bytes, by their CRC.
 
 A message has one place: an offset of the log, or a byte of a delay log, and one CRC over its
-metadata and body. Where the log says at which offset a message lies, `audit_entries` compares that
+metadata and body. Where the log says at which offset a message lies, `checks.entries` compares that
 number, and reads nothing. What is left is read here, in the order of the places: delay logs, and
 of a log whose beginning is gone also the log. So a flipped bit in a delay log is found, too.
 
-Files that are missing or short are told by `audit_wheel.delay_log_faults`.
+Delay logs that are missing or short are found by `checks.wheel.delay_log_faults`.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ Array = NDArray[Any]
 _PIECE_BYTES: Final = 4 << 20
 _GAP_BYTES: Final = 16_384
 _WRONG_MAX: Final = 100
-"""So many of one range are told."""
+"""At most so many of one range are reported."""
 _FAR: Final = np.uint64(1 << 62)
 """Behind the end of every file."""
 
@@ -203,7 +203,7 @@ def _wrong_in(
                     why = f"the {int(sizes[low + at])} bytes at {where} of {place.path} are not"
                     yield int(order[low + at]), f"{why} its message's, by their CRC32C"
     except (errors.HourwheelError, OSError):
-        return  # that the file is missing is told elsewhere
+        return  # the check of that file itself reports it
 
 
 def _crcs(raw: bytes, starts: Array, sizes: Array) -> Array:

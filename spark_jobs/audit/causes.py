@@ -1,7 +1,7 @@
 """Which findings are causes, and which follow from them.
 
-One changed record makes sums, counts and positions wrong all over a shard. What is nearest to the
-cause is told first, and what follows from it is kept below it (`Finding.cause`):
+One changed record makes sums, counts and positions wrong all over a shard. The finding nearest to
+the cause is reported first, and what follows from it is kept below it (`Finding.cause`):
 
     the record        every replica's views agree with one another, and not with the log: then it
                       is the log's record that was changed behind them, and it is named itself
@@ -42,7 +42,7 @@ def changed_records(
 
     Args:
         found: what was found of one shard.
-        nodes: whose views were held against the log; of less than two nothing can be told.
+        nodes: whose views were compared with the log; fewer than two prove nothing.
         look_up: finds messages in the log.
         cancels: `audit_records.CANCEL`[n], by sequence, then offset.
         shard: for the findings.
@@ -151,7 +151,7 @@ def with_causes(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _folded(found: list[Finding]) -> list[Finding]:
-    """Bytes that several entries and units of one message point to are told as wrong once."""
+    """Report wrong bytes once, however many entries and units of their message point to them."""
     corrupt = {one.sequence: one for one in found if one.check == "message-corrupt"}
     firsts: dict[tuple[str, int, str], Finding] = {}
     for at, one in enumerate(found):

@@ -72,12 +72,12 @@ def audit(
         spark: the session.
         uris: directories of nodes, or folders above them, paths or URIs.
         options: how.
-        progress: told in a few words what was done; for people.
+        progress: receives each step that is done, in a few words for people.
 
     Raises:
         NoLogs: there is no log.
         MixedClusters: logs of several clusters.
-        ConfigError: a place that nobody can open.
+        ConfigError: a place that cannot be opened.
     """
     return audit_with(SparkRunner(spark.sparkContext), uris, options, progress=progress)
 
@@ -125,7 +125,7 @@ def audit_with(
 
 
 def _silent(_: str) -> None:
-    """Nobody wants to know."""
+    """The default: progress is not reported."""
 
 
 def audit_shard(state: ShardState) -> ShardAudit:

@@ -67,7 +67,7 @@ class Joining:
     """Compares queues with the log, and follows what groups made of them.
 
     Attributes:
-        part: what the releases in order have told.
+        part: what the releases, in their order, have given.
         diffs: how each queue of each node differs from the log, settled after `run`.
         retries: what was tried again.
         groups: what each group made of each topic.
@@ -466,7 +466,7 @@ def _copies_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[Que
 def _sealed_of(state: ShardState, replica: Replica, copy: ShardCopy) -> list[QueueCopy]:
     """The queues of a node without a checkpoint, as far as their chunks vouch for themselves.
 
-    Of a log that does not begin at 0 nothing is told: only sums are compared, up to a checkpoint.
+    A log that does not begin at 0 gives none: then only sums are compared, up to a checkpoint.
     A topic's queues may stay for a while when it is deleted.
     """
     if not state.is_whole:

@@ -49,7 +49,7 @@ class ShardLog:
     damaged_at: tuple[int, ...]
     """Offsets at which something of it is damaged or missing on every replica."""
     doubts: tuple[str, ...]
-    """Why what is told of its messages may be wrong or not all; empty: it is neither."""
+    """Why what the plan says of messages may be wrong or incomplete; empty: it is neither."""
 
 
 def read_logs(
@@ -65,12 +65,12 @@ def read_logs(
         runner: runs the scan.
         uris: directories of nodes, or folders above them.
         partition_bytes: a task reads about so much.
-        progress: told what was done.
+        progress: receives each step that is done, in words.
 
     Raises:
         NoLogs: there is no log.
         MixedClusters: logs of several clusters.
-        ConfigError: a place that nobody can open.
+        ConfigError: a place that cannot be opened.
     """
     inventory = discover(list(uris))
     found = []
@@ -177,4 +177,4 @@ class _Nothing:
 
 
 def _silent(_: str) -> None:
-    """Nobody wants to know."""
+    """The default: progress is not reported."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 _REPORTED_MAX: Final = 20
-"""Differences of one field that are told."""
+"""At most so many differences of one field are reported."""
 _SECOND_MS: Final = 1_000
 
 
@@ -199,7 +199,7 @@ class _Manifest:
         yield from _differing_items("producer", list(self._manifest.producers), wanted)
 
     def _add_answers(self, producers: Sequence[ProducerState]) -> None:
-        """What remembered batches were told about dedup keys is remembered with them."""
+        """Add the answers about dedup keys: they are remembered with the batches that got them."""
         answers = self._state.answers
         for batch in (one for each in producers for one in each.batches) if answers else ():
             rows = [

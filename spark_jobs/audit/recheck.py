@@ -2,9 +2,9 @@
 
 A checkpoint names runs, tombstones and the chunks of queues. Two checkpoints later a run may have
 been merged, and the seal of a queue's last chunk been written over; retention removes chunks and
-segments. An audit of some minutes comes upon that, so what could not be read is held against the
-node's newest checkpoint before anyone is told: what that one does not rely on, or what can be read
-by it, was only replaced. A check that could not be made for that reason is *limited*.
+segments. An audit of some minutes comes upon that, so before it reports that a file could not be
+read, it tries again by the node's newest checkpoint: a file that this one does not rely on, or that
+can be read by it, was only replaced. A check that could not be made for that reason is *limited*.
 
 If a segment of the very log that the audit goes by has gone, almost nothing that was found is
 certain: then it is left out, and the audit says that it could not be made.

@@ -2,10 +2,10 @@
 
 By it a node answers cancels, and says what became of a message. An entry says when its message is
 due, and whether it went into the wheel, was released at once, or is no message. All of that follows
-from the message's record and what stands before it. So whoever tells what became of the messages of
-a range (`audit_steps.ledger_of`) compares their entries with it, 8 bytes a message and replica;
-here it is put into words. Entries of messages that a trimmed log no longer has are read for their
-checksums only.
+from the message's record and what stands before it. So `steps.ledger_of`, which finds what became
+of the messages of a range, compares their entries with it, 8 bytes a message and replica; here the
+differences are put into words. Entries of messages that a trimmed log no longer has are read for
+their checksums only.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ from spark_jobs.runtime.instants import exact_instant_text
 
 _WORDS: Final = ("no message", "put into the wheel", "released at once", "of no known state")
 _REPORTED_MAX: Final = 1_000
-"""Wrong entries of a shard that are told."""
+"""At most so many wrong entries of a shard are reported; all are counted."""
 _READ_ENTRIES: Final = 1 << 17
 
 

@@ -249,7 +249,7 @@ def _note_replicas(state: ShardState, unread: int) -> None:
 
 
 def _note_masters(state: ShardState) -> None:
-    """Name the masters whose directories nobody has given."""
+    """Name the masters whose directories are not among those given."""
     known = {replica.node.partition("@")[0] for replica in state.inventory.replicas}
     masters = {node_of(start): start.epoch for start in state.facts.epoch_starts}
     for node, epoch in sorted(masters.items()):

@@ -124,7 +124,7 @@ class JoinPlan:
     """Applied offsets: of a log that does not begin at 0, what was released below them is summed
     up."""
     ordered_topics: frozenset[int] = frozenset()
-    """Ids of topics of which it is to be told where each message stands."""
+    """Ids of the topics whose messages' positions are kept (`ReleasePart.places`)."""
 
 
 @dataclass

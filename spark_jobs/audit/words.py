@@ -1,7 +1,7 @@
 """The verdict of an audit in sentences: what is claimed, how far it reaches, what was left out.
 
 Nothing is claimed that was not checked: that replicas agree only of two or more, that messages were
-on time only within the tolerance and unless somebody chose not to be told of it.
+on time only within the tolerance, and only where findings of lateness were not left out on request.
 """
 
 from typing import Final

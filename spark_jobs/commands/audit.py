@@ -236,7 +236,7 @@ def _show_findings(result: AuditResult, console: Console) -> None:
 
 
 def place_of(one: Finding) -> list[str]:
-    """Where it is, of whom, and of which message, as far as it says so."""
+    """Its node, topic, file, and place in them, as far as it names these."""
     numbers = ("sequence", "offset", "position")
     found = [one.node, one.topic, one.file]
     found += [f"{name} {getattr(one, name)}" for name in numbers if getattr(one, name) >= 0]

@@ -83,7 +83,7 @@ def export(
         lake: folder or URI that the executors reach.
         bodies: also tags, keys, properties and bodies of messages; one choice for a lake.
         outcomes: also what became of each message.
-        progress: told what was done.
+        progress: receives each step that is done, in words.
 
     Raises:
         NoLogs: there is no log.

@@ -264,7 +264,7 @@ def _decoded(raw: bytes) -> meta.MessageMeta:
     try:
         return meta.decode(raw)
     except errors.InvalidArgument:
-        return meta.NO_META  # whoever sent it, its bytes are what was stored: `meta_len` shows it
+        return meta.NO_META  # it was stored as it was sent: `meta_len` shows that it is there
 
 
 def _bodies(it: View) -> list[bytes]:

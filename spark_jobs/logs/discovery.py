@@ -7,7 +7,7 @@ directory: marks are read before sizes, so that what lies below a mark is in the
 
 Whatever is missing, damaged, foreign or of a later version becomes a `Problem`, and the rest is
 still there to be audited. Only three things are errors: no logs at all, logs of several clusters,
-and places that nobody can open.
+and places that cannot be opened.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def discover(uris: Sequence[str], *, expected_nodes: Sequence[str] = ()) -> Inve
     Raises:
         NoLogs: none of them holds a segment of a log.
         MixedClusters: they hold logs of several clusters.
-        ConfigError: a URI that nobody can open.
+        ConfigError: a URI that cannot be opened.
     """
     replicas: list[Replica] = []
     problems: list[Problem] = []
@@ -366,6 +366,6 @@ def _check_span(look: _Look, copy: ShardCopy) -> None:
         detail = f"the log ends at {end}, and was durable up to {copy.durable_offset}"
         note("log-short", last, end, detail)
     elif end < copy.committed_offset:
-        # A follower may be told that something is committed before it has written it.
+        # A follower may learn that something is committed before it has written it.
         detail = f"the log ends at {end}, and {copy.committed_offset} was committed"
         note("log-behind", last, end, detail, WARNING)

@@ -149,7 +149,7 @@ def _chunk_entries(disk: Disk, folder: str) -> int:
             with closing(disk.open(join(folder, name))) as file:
                 sizes.append(file.size())
     except (errors.HourwheelError, OSError):
-        return 0  # whoever reads the chunks comes upon it too
+        return 0  # `read_queue` comes upon it too, and reports it
     return max(0, max(sizes) - ENTRIES_AT) // UNIT_BYTES
 
 

@@ -1,7 +1,7 @@
 """Ranges of a log that can be read apart: where they begin, where a batch begins, how to cut.
 
-A range begins and ends where a batch does, so that whoever reads one reports all damage in it, and
-nobody reports it twice. The points are found near multiples of a size: by the sparse index where
+A range begins and ends where a batch does, so that its reader reports all damage in it, and no
+damage is reported twice. The points are found near multiples of a size: by the sparse index where
 there is one, and by looking for the next bytes that are a batch's header in all they say (magic,
 version, sizes, address, CRC). Nothing of the log in between is read.
 """
@@ -64,7 +64,7 @@ def plan_ranges(
 ) -> list[SegmentRange]:
     """Cut one node's log of a shard into ranges, in the order of the log.
 
-    Segments whose format nobody knows are left out: a `Problem` tells about them.
+    Segments that cannot be read, or not by this version, are left out: a `Problem` reports each.
 
     Args:
         replica: the node.
@@ -120,7 +120,7 @@ def _split_points(
                 points.append(point)
                 want = point + partition_bytes
     except (errors.HourwheelError, OSError):
-        return points  # whoever reads the ranges comes upon it too, and tells
+        return points  # the readers of the ranges come upon it too, and report it
     return points
 
 

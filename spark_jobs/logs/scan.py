@@ -7,7 +7,7 @@
 Conditions are pushed down in two ways. Whole ranges are left out where node, shard, offset or
 sequence say that nothing in them fits (a shard's sequences only grow along its log). In what is
 left, rows are masked by numpy before anything becomes Arrow. A condition that a scan does not
-understand is ignored: whoever asked applies all of them again.
+understand is ignored: the caller applies all of them again.
 """
 
 import operator

@@ -27,7 +27,7 @@ from storage.views.sequence_index import BLOCK, BLOCK_BYTES, BLOCK_ENTRIES, CHUN
 U64 = NDArray[np.uint64]
 Array = NDArray[Any]
 WRONG_REPORTED: Final = 100
-"""Wrong entries of one range that are told; all are counted."""
+"""At most so many wrong entries of one range are kept; all are counted."""
 FILE_ENTRIES: Final = CHUNK_BLOCKS * BLOCK_ENTRIES
 _ENTRIES_BYTES: Final = 8 * BLOCK_ENTRIES
 
@@ -70,7 +70,7 @@ class IndexPart:
 
     wrong: list[WrongEntry] = field(default_factory=list)
     wrong_count: int = 0
-    """Those that are not told as well."""
+    """All of them, kept in `wrong` or not."""
     faults: list[tuple[str, str, str]] = field(default_factory=list)
     """(node, file, why): what could not be read."""
 

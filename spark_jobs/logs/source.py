@@ -5,11 +5,11 @@
     logs.option("columns", "node,sequence,due_ms").load().groupBy("node").count()
     spark.readStream.format("hourwheel").option("path", "/srv/node-1").load()
 
-Options and tables: `spark_jobs.logs.options`, `spark_jobs.logs.columns`. Spark's Python data
-sources are not told which columns a query needs, so say it: by the option `columns`, or by a schema
-(`.schema("sequence bigint, due_ms bigint")`), which does the same. Filters are pushed down where
-`spark.sql.python.filterPushdown.enabled` is set, as `spark_jobs.session` does; Spark applies all of
-them again, so that pushing down changes speed and nothing else.
+Options and tables: `spark_jobs.logs.options`, `spark_jobs.logs.columns`. Spark does not say to
+Python data sources which columns a query needs, so name them: by the option `columns`, or by a
+schema (`.schema("sequence bigint, due_ms bigint")`), which does the same. Filters are pushed down
+where `spark.sql.python.filterPushdown.enabled` is set, as `spark_jobs.session` does; Spark applies
+all of them again, so that pushing down changes speed and nothing else.
 """
 
 from collections.abc import Iterable, Iterator

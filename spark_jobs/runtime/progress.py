@@ -22,7 +22,7 @@ class Progress:
     """
 
     def __init__(self, context: "SparkContext | None", title: str, *, is_quiet: bool) -> None:
-        """`context`: whose tasks to count; None: nobody's."""
+        """`context`: its tasks are counted; None: no tasks are."""
         self._context, self._title, self._is_quiet = context, title, is_quiet
         self._console = Console(stderr=True, highlight=False)
         self._status: Status | None = None

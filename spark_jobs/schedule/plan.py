@@ -196,7 +196,7 @@ def read_bucket(uri: str) -> Iterator[pa.RecordBatch]:
 
 
 def pieces_of(batches: Iterator[pa.RecordBatch], plan: Plan, bucket: str) -> Iterator[Piece]:
-    """A bucket's good rows as batches to send: the same ones whoever reads it."""
+    """A bucket's good rows as batches to send: the same ones in every attempt."""
     numbers: dict[StreamKey, int] = {}
     for batch in batches:
         for topic, is_delay, rows in schedule_rows.runs(batch):

@@ -264,7 +264,7 @@ def _time(batch: pa.RecordBatch, name: str) -> Any:
         if not pa.types.is_timestamp(kind):
             raise errors.ConfigError(f"column `due` is {kind}: it must be a timestamp")
         if kind.tz is None:
-            raise errors.ConfigError("column `due` has no time zone: nobody knows the instant")
+            raise errors.ConfigError("column `due` has no time zone: its instants are unknown")
         return (
             pc.ceil_temporal(column, unit="millisecond")
             .cast(pa.timestamp("ms", kind.tz), safe=False)

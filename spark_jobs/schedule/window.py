@@ -1,4 +1,4 @@
-"""Sending frozen rows so that each is taken once, whoever sends them again: the rules alone.
+"""Sending frozen rows so that each is taken once, however often it is sent: the rules alone.
 
 The frozen rows of a bucket are divided into *streams*: rows of one topic, all with instants or all
 with delays, in the order of their times. A stream is one producer of the cluster. Its producer id
@@ -64,7 +64,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """A node refused them, or one before them in their stream."""
     IN_DOUBT = "in doubt"
-    """Nobody knows whether they were taken before; they were not sent."""
+    """It is unknown whether they were taken before; they were not sent."""
 
 
 class RowRange(NamedTuple):
@@ -137,7 +137,7 @@ class Tally:
 
     ranges: list[RowRange] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
-    """Of the rows whose place a node told: not of those that are known by their number alone."""
+    """Of rows whose place an answer gave; others are known to be taken by their number alone."""
     _last: dict[StreamKey, int] = field(default_factory=dict)
 
     def add(self, row: RowRange) -> None:
@@ -179,7 +179,7 @@ class SendWindow:
         return len(self._in_flight)
 
     def next_stream(self) -> Piece | None:
-        """The first piece of the stream whose turn it is, if `begin_stream` was not told of it."""
+        """The first piece of the stream whose turn it is, if `begin_stream` has not begun it."""
         held = self._peek()
         return held if held is not None and held.key not in self._starts else None
 

@@ -73,8 +73,8 @@ def write(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
 def write_over(disk: Disk, path: str, header: bytes, payload: Buffer) -> None:
     """Replace the file durably, in room that it keeps for that: also on a full disk.
 
-    `keep_room` comes next, when there is time for its sync. The room is taken here already: nobody
-    else gets what this version did not need.
+    `keep_room` comes next, when there is time for its sync. The room is taken here already, so that
+    no other file gets the blocks that this version did not need.
 
     Raises:
         DiskFull: there was no spare yet, or it is too small. The old file is still there.

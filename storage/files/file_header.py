@@ -11,9 +11,9 @@
       40    20  zero
       60     4  crc           u32   CRC32C of bytes 0..60
 
-The CRC stands at the same place in all versions, for ever: a damaged version number is then told
-from a foreign one. To change a format: raise its number in `VERSIONS`, read the old one as long as
-the changelog promises, and freeze a new golden file beside the old one (tests/golden).
+The CRC stands at the same place in all versions, for ever: so a damaged version number cannot pass
+for that of another version. To change a format: raise its number in `VERSIONS`, read the old one as
+long as the changelog promises, and freeze a new golden file beside the old one (tests/golden).
 """
 
 from enum import Enum

@@ -12,8 +12,8 @@ each producer the latest 5 batches are remembered, and a batch that arrives is
 "Within" and not only "equal": a producer may cut batches anew to send again. But a batch is taken
 or refused as a whole, since its answer is one base sequence: one whose first part is known and the
 rest is not has no answer that is true of all of it. The client never sends one such: what may have
-been taken keeps its numbers and its bounds (`hourwheel.client.inflight_batches`). Producer 0 is
-nobody: always new, never remembered.
+been taken keeps its numbers and its bounds (`hourwheel.client.inflight_batches`). Producer 0
+stands for no producer: its batches are always new, and never remembered.
 
 Remembered batches are packed into one `bytes` a producer, oldest first, which is a third of the
 memory of tuples, is no work for the garbage collector, and can be captured by copying the dict:

@@ -114,4 +114,4 @@ async def test_certificates_and_whom_they_stand_for_change_while_it_runs(tmp_pat
             process.write(tls + f'client_ca = "{authority.file}"\n')
             await until(lambda: process.said.count("has changed") == 2)
             unknown = await post(process, context(later))
-            assert "nobody is known by this certificate" in unknown.json["detail"]
+            assert "this certificate stands for no principal" in unknown.json["detail"]

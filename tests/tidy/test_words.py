@@ -1,8 +1,8 @@
 """The words that names and pages may not use, and the field's words that stand for them.
 
 Names are what an engineer of another broker greps for: docs/GLOSSARY.md has each word once. A name
-of the protocol or of the public API stays as it was published. Pages say who does what. Prose in
-the code follows: `OLD_STYLE` counts, room by room, the words that are left there, and only falls.
+of the protocol or of the public API stays as it was published. Pages and the prose in modules say
+who does what.
 """
 
 import ast
@@ -74,7 +74,8 @@ EVENT_WORDS: Final = {
 }
 """What the keys of log events may not use besides: operators search for them."""
 OLD_STYLE: Final = re.compile(r"\b(?:told|nobody|whoever|whom)\b", re.IGNORECASE)
-"""In their place stands the subject: the node answers, no group needs it, a caller may."""
+"""What no module says. In their place stands the subject: the node answers, no group needs it, a
+caller may."""
 PAGE_WORDS: Final = re.compile(
     r"\b(?:told|nobody|whoever|whom|unasked|reigns?|judged?|pass(?:ed|es)? over)\b", re.IGNORECASE
 )
@@ -82,17 +83,6 @@ CODE: Final = re.compile(r"^( *)```.*?^\1```$|`[^`\n]+`", re.MULTILINE | re.DOTA
 """On a page: what programs say and are."""
 HISTORY: Final = ("CHANGELOG.md", "docs/DECISIONS.md", "docs/decisions/", "docs/FILES.md")
 """Pages that stay as they were written, and the one that is made of docstrings."""
-OLD_STYLE_MAX: Final = {
-    "chaos": 10,
-    "filters": 0,
-    "hourwheel": 3,
-    "node": 28,
-    "replication": 15,
-    "spark_jobs": 98,
-    "storage": 3,
-    "timewheel": 1,
-}
-"""By room: how often its modules say one of `OLD_STYLE`. A smaller number is always right."""
 
 
 def words(name: str) -> list[str]:
@@ -181,12 +171,15 @@ def test_prose_of_programs_is_left_alone() -> None:
     assert old_words_on(page) == ["1: Nobody", "6: told"]
 
 
-def test_modules_say_less_and_less_in_the_old_style() -> None:
-    counts = dict.fromkeys(OLD_STYLE_MAX, 0)
-    for path in tree.modules():
-        counts[path.split("/")[0]] += len(OLD_STYLE.findall(tree.text(path)))
-    more = {room: count for room, count in counts.items() if count > OLD_STYLE_MAX[room]}
-    assert more == {}, "name the subject: the node answers, no group needs it"
+def test_modules_say_who_does_what() -> None:
+    assert tree.modules()
+    wrong = [
+        f"{path}:{number}: {found.group()}"
+        for path in tree.modules()
+        for number, line in enumerate(tree.text(path).split("\n"), 1)
+        for found in OLD_STYLE.finditer(line)
+    ]
+    assert wrong == [], "name the subject: the node answers, no group needs it"
 
 
 @pytest.mark.parametrize(

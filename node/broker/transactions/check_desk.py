@@ -1,11 +1,12 @@
-"""Check-backs: who is asked what became of a transaction, when; and when nobody is asked any more.
+"""Check-backs: when a producer is asked for a transaction's outcome, and when it is rolled back.
 
-A transaction that is open for its check interval is ready to be asked about. A producer of its
-group that polls gets it: the check is logged first, so that a new master counts on. After so many
-checks, and one interval more, it is rolled back; and when its age is over, whether anybody could be
-asked or not. While commits are refused nobody is asked and nothing is rolled back; nor is it while
-dispatching is paused. A new master, and one at the end of such a time, gives each transaction an
-interval's time before it is. What is damaged here is neither asked about nor rolled back.
+A transaction that has been open for its check interval is ready for a check. A producer of its
+group that polls gets it: the check is logged first, so that a new master goes on counting. A
+transaction is rolled back one interval after its last allowed check, and when it reaches its
+maximum age, whether a producer could be asked or not. While commits are refused, no check is handed
+out and nothing is rolled back; while dispatching is paused, nothing is rolled back. A new master,
+and one at the end of such a time, first gives each transaction another check interval. A
+transaction whose messages are damaged on this node is neither asked about nor rolled back.
 
     timer --> ready, by producer group --> a poll takes it, its check is logged --> timer
 """

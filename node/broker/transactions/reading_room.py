@@ -1,8 +1,8 @@
 """How many bytes of PREPARE records are in memory at one time, to be committed or asked about.
 
 A commit is a small request that makes the node read megabytes, and there may be a gibibyte of open
-transactions: what clients have in flight is bounded, and says nothing of that. So whoever comes
-when there is no room waits for its turn, first come first served.
+transactions: the bound on what clients have in flight does not cover what they make the node read.
+So a commit or a check that finds no room waits for its turn, first come first served.
 """
 
 import asyncio

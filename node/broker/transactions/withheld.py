@@ -1,6 +1,7 @@
-"""Transactions whose messages are damaged on this node: what nobody could say is no outcome.
+"""Transactions whose messages are damaged on this node, so that no producer can be asked.
 
-They are not rolled back until they can be read again, for a check interval.
+That none answered is no outcome: they are rolled back, at the earliest, one check interval after
+this node can read them again.
 """
 
 from collections.abc import Callable

@@ -228,7 +228,7 @@ def tell_fault(
     position = bad - start + FILE_HEADER_BYTES
     if mark is not None and bad >= mark:
         report.remark(
-            f"{path}, byte {position}: {end - bad} bytes that nobody was told are durable: being"
+            f"{path}, byte {position}: {end - bad} bytes above the known durable end: being"
             f" written, or torn by a crash ({why})"
         )
     else:

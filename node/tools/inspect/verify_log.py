@@ -189,7 +189,7 @@ def _walk_all(
                 continue
             if _find_proof(file, start, bad, end) is None:
                 report.remark(
-                    f"{path}, byte {position}: {end - bad} bytes that nobody was told are durable:"
+                    f"{path}, byte {position}: {end - bad} bytes above the known durable end:"
                     f" being written, or torn by a crash ({walk.fault})"
                 )
                 return

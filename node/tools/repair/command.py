@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         "hourwheel repair",
         description="For a node without peers that does not start because of a damaged file, while"
         " its log no longer reaches back to its beginning. Says what can be had back and what is"
-        " lost, and changes nothing unless it is told to. The node must not run.",
+        " lost, and changes nothing without --mend or --discard. The node must not run.",
         epilog="Exit codes: 0 nothing is damaged or it is repaired, 1 something is damaged and was"
         " left as it is, 2 wrong command line.",
     )

@@ -4,8 +4,8 @@ A CRC is linear: the checksum of damaged bytes differs from the right one by a n
 on where bits were flipped and on nothing else, and for single bits all these numbers differ. So we
 walk from the last byte to the first, and look where the number fits.
 
-Of n bytes that are damaged in some other way, 8 n of 2^32 such numbers fit by accident: whoever
-uses what is found looks at what the bytes then say.
+Of n bytes that are damaged in some other way, 8 n of 2^32 such numbers fit by accident: the caller
+has to check that the bytes make sense once the bit is flipped back.
 """
 
 from typing import Final, NamedTuple

@@ -62,7 +62,7 @@ class Timeline:
     """Topic id -> name, deleted ones included."""
     internal: set[int] = field(default_factory=lambda: {0})
     """Ids of topics for retries and dead letters. 0 takes the dead letters of groups whose own
-    topic for them was deleted: nobody reads its queue."""
+    topic for them was deleted: no group reads its queue."""
     gene_specs: dict[int, GeneSpec] = field(default_factory=dict)
     """Topic id -> how its genes are made; it never changes."""
     topics: dict[int, Life] = field(default_factory=dict)
@@ -219,7 +219,7 @@ def _catalog_of(manifest: Checkpoint | None, configs: list[Blob]) -> Catalog:
         return Catalog()
     made, is_controlled = set(), manifest.control_revision > 0
     for blob in configs:  # what the log itself makes was not there before
-        with suppress(DecodeError):  # told by `build_timeline`
+        with suppress(DecodeError):  # `build_timeline` reports it
             change = ConfigChange.FromString(blob.raw)
             made.add((change.WhichOneof("change"), _number(change)))
             is_controlled &= not change.adopt_control_state
@@ -239,7 +239,7 @@ def _catalog_of(manifest: Checkpoint | None, configs: list[Blob]) -> Catalog:
         subscriptions,
         next_topic_id=max((one for one in ids if one < top), default=0) + 1,
         next_group_id=max(group_ids, default=0) + 1,
-        control_revision=int(is_controlled),  # of which state, nobody knows any more
+        control_revision=int(is_controlled),  # the true revision is not known here
         next_internal_topic_id=min((one for one in ids if one >= top), default=TOPIC_ID_MAX + 1)
         - 1,
     )

@@ -1,8 +1,8 @@
 """The slot directories of runs: whether a node that follows them comes upon every unit.
 
 A directory says at which ordinal of its run the units of each second (or hour) begin, how many they
-are, and which older run of the level has units there as well. What lies before the cursor nobody
-looks for any more.
+are, and which older run of the level has units there as well. What lies before the cursor is not
+looked up any more.
 
     units    each lies in the stretch that its slot is said to have, and the stretches are no longer
              than the section: so they are exactly the units of their slots
@@ -36,7 +36,7 @@ class Directories:
     """Holds a run's units against its directories, as they are read."""
 
     def __init__(self, run: Run, cursor_ms: int, cascaded_days: tuple[int, ...]) -> None:
-        """Of sections that nobody looks into any more, nothing is checked."""
+        """Sections that the node does not look into any more are not checked."""
         self._run, self._level = run, run.footer.level
         rows = run.sections
         ends_ms = (rows["bucket"] + 1) * BUCKET_MS[self._level]
@@ -132,7 +132,7 @@ def plan_chains(replica: Replica, copy: ShardCopy, manifest: Checkpoint) -> Chai
 def broken_chains(task: ChainTask) -> list[tuple[str, str]]:
     """(file, why) of each run from which the chain leaves an older run's units out.
 
-    What cannot be read at all is told by whoever reads the units.
+    A file that cannot be read at all is left to `checks.wheel`, which reads the units.
     """
     found: list[tuple[str, str]] = []
     disk, identity = open_disk(task.uri), Identity(bytes.fromhex(task.cluster), ShardId(task.shard))

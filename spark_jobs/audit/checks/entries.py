@@ -26,7 +26,7 @@ from storage.views.unit import Units
 Array = NDArray[Any]
 
 _MOVED_MAX: Final = 100_000
-"""So many entries of one stretch are told apart; with more, only that there are more."""
+"""So many missing and so many extra entries of one stretch are listed; more are only counted."""
 _WRONG_MAX: Final = 100
 _FIELDS: Final = (
     "due_ms",
@@ -313,7 +313,7 @@ def _attempts(part: Slice) -> Array:
 
 
 def _tries(part: Slice, piece: Piece) -> Array:
-    """By which attempts entries are told from one another: in a topic's own queue all are 1."""
+    """The attempts that distinguish entries of one message: in a topic's own queue all are 1."""
     if part.attempts is None:
         return np.ones(len(_units(piece)), np.uint32)
     return _units(piece)["attempt"].astype(np.uint32)

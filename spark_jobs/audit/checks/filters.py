@@ -111,7 +111,7 @@ class FilterQuestions:
 
     plan: FilterPlan
     findings: list[Finding] = field(default_factory=list)
-    """Rows of groups that have no filter, and filters that nobody can read."""
+    """About rows of groups that had no filter, and about filters that are not valid."""
     unread: str = ""
     """Why some filters could not be read here, through no fault of theirs."""
 
@@ -164,7 +164,7 @@ class _Planner:
         return self._requested
 
     def _choice(self, filters: list[FilterExpression | None], key: int) -> tuple[Node, ...] | None:
-        """Trees of the filters that were in force; None: there was none; (): nobody can tell."""
+        """Trees of the filters that were in force; None: there was none; (): one cannot be read."""
         trees: list[Node] = []
         for one in filters:
             if one is None:

@@ -1,7 +1,7 @@
-"""The gaps in which nobody dispatched, and the messages that were late because of them, in words.
+"""The gaps without any dispatch, and the messages that were late because of them, in words.
 
-DISPATCH records that were late, one behind the other, follow on one gap: what had piled up in it is
-released by many of them. A new one begins where nobody dispatched for longer than the tolerance.
+Consecutive DISPATCH records that were late follow on one gap: they release what piled up in it. A
+new gap begins where no master dispatched for longer than the tolerance.
 """
 
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ def lateness_findings(
         facts: its epochs.
         line: its topics.
         shard: for the findings.
-        tolerance: ms that nobody calls late.
+        tolerance: so many ms behind its due time a message still counts as on time.
     """
     found, teller = FindingSet(), _Teller(table, facts, line, shard, tolerance)
     is_overdue = late.sums["dispatch"] == OVERDUE
@@ -126,7 +126,7 @@ class _Teller:
         )
 
     def _pause(self, first: int, last: int, due_min: int) -> str:
-        """In which nobody dispatched, or in which those who did were behind."""
+        """The time in which no master dispatched, or in which dispatching was behind."""
         table, to_ms = self._table, int(self._table.store_ms[first])
         before_ms = int(table.store_ms[first - 1]) if first else self._facts.first_store_ms
         from_ms = min(max(before_ms, due_min), to_ms)
@@ -134,7 +134,7 @@ class _Teller:
             said = f"dispatching was behind from {exact_instant_text(due_min)} to"
             said += f" {exact_instant_text(int(table.store_ms[last]))}"
         else:
-            said = f"nobody dispatched from {exact_instant_text(from_ms)} to"
+            said = f"no master dispatched from {exact_instant_text(from_ms)} to"
             said += f" {exact_instant_text(to_ms)} ({span_text(to_ms - from_ms)})"
         offset, low = int(table.offset[first]), int(table.offset[first - 1]) if first else 0
         said += f"; {self._before(first)}, the first one behind it of epoch {self._epoch(offset)}"

@@ -2,7 +2,7 @@
 
 A RESOLVE row counts for a position where the group reads that queue, the position was released
 before and not yet trimmed, and no row before it was about that position. So of all rows about a
-position the first one counts, whatever it says; for a topic's own queues that is told for all
+position the first one counts, whatever it says; for a topic's own queues that is computed for all
 positions at once.
 """
 
@@ -30,7 +30,7 @@ EARLY_MS: Final = 1_000
 _OUTCOMES: Final = {int(one): one.name.lower() for one in Outcome}
 
 OldestMs = Callable[[int, int], int]
-"""(topic_queue, position) -> release time of that entry, -1 where nobody knows."""
+"""(topic_queue, position) -> release time of that entry, -1 where it is unknown."""
 
 
 @dataclass

@@ -55,7 +55,7 @@ def aim_findings(aims: Array, line: Timeline, shard: int) -> list[Finding]:
                 offset=offset,
                 sequence=sequence,
                 topic=line.name_of(number >> QUEUE_BITS),
-                detail=f"{detail}: this message, and perhaps others behind it, is for nobody",
+                detail=f"{detail}: no group gets this message, nor perhaps others behind it",
             )
     return list(found.values())
 

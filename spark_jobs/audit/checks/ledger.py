@@ -91,7 +91,7 @@ class LedgerPlan:
     wheel_at: tuple[int, ...] = ()
     """Applied offsets of the checkpoints whose wheels are compared."""
     late_ms_max: int = LATE_MS_MAX
-    """What was released later after its due time is told of."""
+    """A message is late if its release is more than this behind its due time."""
     last_store_ms: int = -1
     """Of the audited log's last record: what is pending then may be late, too; -1: not known."""
     indexes: tuple[IndexCopy, ...] = ()

@@ -103,7 +103,7 @@ def plan_order(line: Timeline) -> OrderPlan:
             try:
                 trees.append(parse(text))
             except errors.HourwheelError:
-                continue  # told where filters are judged
+                continue  # `checks.filters` reports it
         if trees:
             filters.append(Unwanted(group_id, topic_id, tuple(trees)))
     return OrderPlan(ordered_topics(line), tuple(filters))
@@ -145,7 +145,7 @@ def find_keys(plan: Shared[OrderPlan], where: SegmentRange) -> Keys:
 
 
 def key_hash(key: str) -> int:
-    """By which ordering keys are told apart here; no node has the same."""
+    """The audit's own hash of an ordering key; nodes use another (`tag_gene.key_hash`)."""
     return int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "little")
 
 

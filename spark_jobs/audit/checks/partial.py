@@ -1,10 +1,10 @@
 """Queues beside a log whose beginning is gone: sums instead of positions.
 
-Where the log does not begin at 0, nobody knows at which position a message stands, because entries
-of older messages stand between. What can still be told: of the messages that the log has, a queue
-holds exactly the released ones (by count and hash sum over all fields), as long as nothing of it
-was trimmed; and no entry points to bytes of the log that are gone, as it would if a segment was
-lost and not let go.
+Where the log does not begin at 0, the positions of messages in queues are unknown, because entries
+of older messages stand between. Two things can still be checked: of the messages that the log has,
+a queue holds exactly the released ones (by count and hash sum over all fields), as long as nothing
+of it was trimmed; and no entry points to bytes of the log that are gone, as it would if a segment
+was lost and not let go.
 """
 
 from collections.abc import Iterable

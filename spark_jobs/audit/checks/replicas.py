@@ -2,9 +2,8 @@
 
 Each node's log was summed up MiB by MiB (`audit_scan.BLOCK`). Where nodes disagree about a MiB, it
 is read again batch by batch, and the first batch that differs is named. What most nodes have is
-taken for right; of two that differ, the one that the audit goes by is told first. The log that is
-audited is put together from valid batches: where a node's bytes are missing or damaged, another's
-are taken.
+taken for right; in a tie, what the replica has that the audit goes by. The log that is audited is
+put together from valid batches: where a node's bytes are missing or damaged, another's are taken.
 """
 
 from collections import Counter
@@ -22,7 +21,7 @@ from spark_jobs.logs.replica import ERROR, INFO, ShardCopy
 Array = NDArray[Any]
 _NO_TAIL: Final = 1 << 62
 _BLOCKS_READ_MAX: Final = 64
-"""So many differing MiB are looked at batch by batch; of the others only their number is told."""
+"""So many differing MiB are compared batch by batch; the others are only counted."""
 
 
 OffsetRange = tuple[int, int]
@@ -116,7 +115,7 @@ def common_end(logs: Sequence[NodeLog]) -> int:
 def is_hole(logs: Sequence[NodeLog], end: int) -> bool:
     """Whether something behind the audited log's end is lost on all nodes that are here.
 
-    Else it is still to be written, or lies on other nodes: a follower is told of a high watermark
+    Else it is still to be written, or lies on other nodes: a follower may learn of a high watermark
     before it has written up to it.
     """
     return any(max(log.end_offset, log.copy.durable_offset) > end for log in logs)
@@ -348,7 +347,7 @@ def check_lengths(logs: Sequence[NodeLog], end_offset: int, shard: int) -> list[
     found = []
     for log in logs:
         if log.tail_offset < _NO_TAIL:
-            continue  # it was told of already
+            continue  # `_look_into` has reported it
         if log.end_offset < end_offset and log.copy.segments:
             found.append(
                 Finding(

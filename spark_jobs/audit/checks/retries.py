@@ -342,7 +342,7 @@ class _Follower:
         return queue
 
     def _dynamic(self, index: int, row: Array, offset: int) -> tuple[list[Unit], list[int]]:
-        """What a row about a dynamic queue resolves and nobody has before, and where it stands."""
+        """The entries that a row about a dynamic queue is the first to resolve; their positions."""
         topic_queue = int(row["topic_queue"])
         queue = self._queue(topic_queue, offset)
         low, high = max(int(row["first"]), queue.start), int(row["end"])

@@ -91,7 +91,7 @@ def start_findings(logs: Sequence[NodeLog], shard: int) -> list[Finding]:
 
 
 class Unknown(NamedTuple):
-    """The first record that nobody here understands: what follows on it cannot be judged."""
+    """The first record that this version does not know: what follows it cannot be checked."""
 
     offset: int
     why: str

@@ -1,8 +1,8 @@
 """Which of the first requests in a trimmed log are rejected: the nodes' sequence indexes say it.
 
-Where a log does not begin at 0, nobody can tell by it whether a producer's first request is new, or
-one that was sent again and whose first copy lay in what retention has removed. The log is silent,
-and so this asks the replicas what they made of those few sequences, and of nothing else.
+Where a log does not begin at 0, it does not show whether a producer's first request is new, or one
+that was sent again and whose first copy lay in what retention has removed. So this looks up, in the
+replicas' sequence indexes, what became of those few sequences, and of nothing else.
 """
 
 from collections.abc import Iterable

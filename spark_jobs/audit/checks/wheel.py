@@ -36,7 +36,7 @@ Array = NDArray[Any]
 _READ_UNITS: Final = 256 * BLOCK_UNITS
 _TASK: Final = 1 << 20
 _LOST_MAX: Final = 10
-"""So many units of one piece whose bodies are gone are told."""
+"""At most so many units of one piece whose bodies are gone are reported."""
 
 
 class WheelRange(NamedTuple):

@@ -1,7 +1,7 @@
 """For which queues a log has messages.
 
-The master finds the topic, or makes it, before it stamps a batch; after that nobody asks. A message
-for a queue that its topic does not have would be released to where no group reads.
+The master finds the topic, or makes it, before it stamps a batch; no node checks it after that. A
+message for a queue that its topic does not have would be released to where no group reads.
 """
 
 from typing import Any, Final

@@ -70,7 +70,7 @@ FINDING_COLUMNS: Final[tuple[tuple[str, str], ...]] = (
 CHECKS: Final[dict[str, str]] = {
     # the log's structure
     "log-corrupt": "bytes of a log below its durable end are no valid record batch",
-    "log-torn-tail": "bytes behind the last whole batch that nobody was told are durable",
+    "log-torn-tail": "bytes behind the last whole batch, above the known durable end",
     "log-missing": "bytes of a log are in no file of a node",
     "log-hole": "no replica has this part of the log: what follows on it is not audited",
     "log-begins-late": "a log begins behind offset 0 and nothing says that its beginning may go",
@@ -79,7 +79,7 @@ CHECKS: Final[dict[str, str]] = {
     "epoch-history": "a node's epochs file and its log do not say the same",
     "epoch-start": "an epoch does not begin with an EPOCH_START record, or begins twice",
     "store-back": "store_ms goes back inside an epoch, behind its first record",
-    "message-corrupt": "a message's meta and body fail its own CRC32C: nobody can deliver it",
+    "message-corrupt": "a message's meta and body fail its own CRC32C: it cannot be delivered",
     "flushed-ahead": "a batch says that the log was durable behind the batch itself",
     "kind-unknown": "a record of a kind that this version does not know",
     "format-unknown": "the log asks for a feature level that this version does not know",
@@ -94,7 +94,7 @@ CHECKS: Final[dict[str, str]] = {
     "dispatch-chain": "a DISPATCH does not follow on the one before it",
     "dispatch-early": "a DISPATCH reaches further ahead of its store_ms than any lead allows",
     "dispatch-check": "what the log releases is not what a DISPATCH says was released",
-    "dispatch-late": "a gap in which nobody dispatched, and messages fell due",
+    "dispatch-late": "a gap without any dispatch, in which messages fell due",
     "dispatch-overdue": "messages were due long before the log ends, and no DISPATCH came",
     "message-late": "a message was released long after its due time",
     "priority-misplaced": "a message is in the log for another queue than that of its priority",
@@ -141,7 +141,7 @@ CHECKS: Final[dict[str, str]] = {
 """Every check of the audit, and what a finding of it says. Those of `PROBLEMS` come to them."""
 
 SUM_CHECKS: Final = frozenset({"dispatch-check", "checkpoint", "queue-end"})
-"""What only says that something is wrong, and not what: told last."""
+"""What only says that something is wrong, and not what: reported last."""
 ALL_CHECKS: Final = {**PROBLEMS, **CHECKS}
 _RANKS: Final = {name: rank for rank, name in enumerate(CHECKS)}
 
@@ -174,7 +174,7 @@ class Made(Enum):
 
     @property
     def leaves_out(self) -> bool:
-        """Something was not checked, and nobody may call it clean."""
+        """Something was not checked, and so the verdict cannot be clean."""
         return self in {Made.LIMITED, Made.NOT_MADE}
 
 
@@ -228,7 +228,7 @@ LIMITS: Final[dict[str, Limit]] = {
         Made.NOT_MADE, "a record of a later version: nothing behind it is judged"
     ),
     "request-order": Limit(
-        Made.NOT_MADE, "it cannot be told which requests of some producers were refused"
+        Made.NOT_MADE, "it is unknown which requests of some producers were refused"
     ),
     "filter-unread": Limit(
         Made.NOT_MADE, "filters cannot be read here: what that needs is not installed"
@@ -307,7 +307,7 @@ class FindingSet:
             )
 
     def count_more(self, severity: str, check: str, shard: int, count: int) -> None:
-        """Count findings that nobody keeps."""
+        """Count findings that are not kept."""
         if count > 0:
             self.counts[severity, check, shard] += count
 

@@ -20,7 +20,7 @@ I64 = NDArray[np.int64]
 LATE_MS_MAX: Final = 1_000
 """Tolerance by default: one tick of the wheel, which is also the longest dispatch lead. The
 objective is a p99 of 5 ms (`hourwheel_delivery_lateness_seconds`): this is no noise of it, but a
-pause in which nobody dispatched."""
+pause in which no master dispatched."""
 KEPT_MAX: Final = 1_000
 """So many late messages are named, the latest first; all are counted."""
 OVERDUE: Final = 1 << 62
@@ -109,7 +109,7 @@ def late_rows(
         topic_queue: where it goes.
         dispatch: ordinal of the DISPATCH that released it, or `OVERDUE`.
         visible_ms: store_ms of that DISPATCH; where none has come, of the log's end.
-        tolerance: ms that nobody calls late.
+        tolerance: so many ms behind its due time a message still counts as on time.
     """
     late_ms = visible_ms - due_ms
     chosen = np.flatnonzero(late_ms > tolerance)

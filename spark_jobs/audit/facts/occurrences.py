@@ -2,8 +2,8 @@
 
 A RECURRENCE record gives a recurrence another version, its own offset. A message that says it is an
 occurrence is one where it is the next of the current version, and due later than the one before;
-else it is rejected, as a message that nobody accepted. storage/views/recurrences.py has the same
-rules, and no line in common with this.
+else it counts as rejected, and not as a message. storage/views/recurrences.py has the same rules,
+and no line in common with this.
 
 What recurs is rare among messages: this goes one by one.
 """

@@ -1,6 +1,6 @@
 """Whether messages are in the log for the queues of their priorities (`hourwheel.priorities`).
 
-The master reads a message's priority once, as it stamps the batch. After that nobody does: a
+The master reads a message's priority once, as it stamps the batch. No node does after that: a
 message in another queue would wait behind others, or overtake them, and retries and moves would
 keep it there. So the audit reads the metadata of every batch that says that it has priorities.
 """
@@ -69,7 +69,7 @@ def _is_ordered(messages: MessageTable, ordinal: int) -> bool:
     """Whether a message has an ordering key, and so stays in that key's place."""
     try:
         return bool(MessageMeta.FromString(messages.blobs(ordinal)[0]).ordering_key)
-    except DecodeError:  # its CRC says that it is damaged, or nobody can read it
+    except DecodeError:  # damaged, as its CRC says, or never valid
         return False
 
 

@@ -208,7 +208,7 @@ class Request:
             requests: all of a log, shortened or not, in its order.
             expires: EXPIRE[m]: the EXPIRE records, in order.
             deleted: topic id -> offset of the record that deleted it.
-            is_whole: the log begins at 0; else nobody knows what producers had sent before, and a
+            is_whole: the log begins at 0; else it is unknown what producers had sent before, and a
                 producer's first request counts as its next.
             rejected_before: first sequences of requests that are rejected, as long as nothing is
                 known of their producers: `trimmed_requests.rejected_firsts`.

@@ -301,7 +301,7 @@ class AuditResult:
     late_ms_max: int = LATE_MS_MAX
     """What was released later after its due time was not on time."""
     accepted: tuple[str, ...] = ()
-    """Limits (`findings.LIMITS`) that whoever asked takes for granted."""
+    """Limits (`findings.LIMITS`) that the caller accepts: the verdict disregards them."""
 
     @property
     def verdict(self) -> Verdict:

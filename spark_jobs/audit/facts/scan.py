@@ -243,7 +243,7 @@ class _Collector:
         self._misplaced: list[Array] = []
         self._aims: list[Array] = []
         self._bad_count = self._bad_reported = 0
-        """Messages whose own CRC is wrong, and those of them that are told."""
+        """Messages whose own CRC is wrong, and how many of them are reported one by one."""
 
     def take(self, table: BlockTable, headers: Array) -> None:
         facts = self._facts

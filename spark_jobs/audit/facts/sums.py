@@ -1,7 +1,7 @@
 """Small sums about many messages: sparse counters, and hashes that say whether two sets are equal.
 
-Equality of sets is told by the count and the wrapping sum of 64-bit hashes over all fields: order
-does not matter, and any set of repeats and losses changes it (but for 1 in 2**64).
+Two sets count as equal if they agree in the count and in the wrapping sum of 64-bit hashes over all
+fields: order does not matter, and any set of repeats and losses changes it (but for 1 in 2**64).
 """
 
 from dataclasses import dataclass, field

@@ -85,7 +85,7 @@ async def test_who_is_a_member_already_is_not_added_again() -> None:
 @pytest.mark.parametrize(
     "trouble",
     [
-        errors.FailedPrecondition("nobody listens at h:2", node="b"),
+        errors.FailedPrecondition("no process listens at h:2", node="b"),
         errors.FailedPrecondition("it would lose the majority", alive=1),
         errors.FailedPrecondition("generation 2 is in force", generation=2),
         errors.Unavailable("it starts again"),
@@ -124,9 +124,9 @@ async def test_member_at_another_address_is_refused() -> None:
 
 
 async def test_time_that_ends_says_what_was_waited_for() -> None:
-    nobody = errors.FailedPrecondition("nobody listens at h:2", node="b")
+    nobody = errors.FailedPrecondition("no process listens at h:2", node="b")
     asked = Asked(members(1, "a"), [nobody] * 100)
-    with pytest.raises(errors.Timeout, match=r"nobody listens at h:2\. Run it again"):
+    with pytest.raises(errors.Timeout, match=r"no process listens at h:2\. Run it again"):
         await grow(cast("AsyncAdmin", asked), COMING, 0.01, lambda _: None)
 
 

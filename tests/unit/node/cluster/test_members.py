@@ -78,9 +78,9 @@ async def test_lost_node_is_replaced() -> None:
         ({}, ["n9"], None, "node n9 is not a member"),
         ({}, ["n2"], None, "node n2 is the master"),
         ({"n1": "h:4"}, [], None, "node n1 is a member already"),
-        ({"n4": "h:9"}, ["n3"], None, "nobody listens at h:9: start node n4 first"),
+        ({"n4": "h:9"}, ["n3"], None, "no process listens at h:9: start node n4 first"),
         ({"n4": "h:4", "n5": "h:5"}, ["n1"], 3, "generation 0 is in force"),
-        ({"n4": "h:1"}, ["n3"], None, "nobody listens"),
+        ({"n4": "h:1"}, ["n3"], None, "no process listens"),
     ],
 )
 async def test_change_is_refused(

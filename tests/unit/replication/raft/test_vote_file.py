@@ -93,7 +93,7 @@ def test_open_raises_when_both_slots_are_damaged() -> None:
     VoteFile.create(disk, PATH, IDENTITY, meta(0))
     for slot in range(2):
         disk.flip_bit(PATH, slot_position(slot) + SLOT_BYTES - 1)
-    with pytest.raises(errors.CorruptFile, match="voted for is lost"):
+    with pytest.raises(errors.CorruptFile, match="vote of this node is lost"):
         opened(disk)
 
 

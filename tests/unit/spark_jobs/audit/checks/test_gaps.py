@@ -82,7 +82,7 @@ def test_audit_when_a_node_was_down_is_late_and_names_the_gap(node: Path) -> Non
     last, back = START_MS + 1_000 * AHEAD, START_MS + 1_000 * AHEAD + OUTAGE_MS
     assert gap.detail.startswith(
         f"{LATE} messages, due {exact_instant_text(last + 1_000)}"
-        f" to {exact_instant_text(last + 1_000 * LATE)}, released up to 59.0 s late: nobody"
+        f" to {exact_instant_text(last + 1_000 * LATE)}, released up to 59.0 s late: no master"
         f" dispatched from {exact_instant_text(last + 1_000)} to {exact_instant_text(back)}"
         " (59.0 s); "
     )

@@ -148,7 +148,7 @@ class Tokens:
 
 
 def claimed_subject(token: str) -> str:
-    """Whom a token speaks of that was not verified; empty: it cannot be read, or it is no name."""
+    """Return the name in a token, not verified; empty: it cannot be read, or it is no name."""
     try:
         name = jwt.decode(token, options={"verify_signature": False}).get("sub")
     except (jwt.InvalidTokenError, ValueError, RecursionError):

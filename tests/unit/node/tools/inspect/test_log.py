@@ -69,13 +69,13 @@ def test_first_bad_byte_is_told_when_a_header_is_damaged() -> None:
     assert [(damage.file, damage.offset) for damage in report.damage] == [(path, 64)]
 
 
-def test_tail_is_no_damage_when_nobody_was_told_that_it_is_durable() -> None:
+def test_tail_is_no_damage_above_the_known_durable_end() -> None:
     image = made_image()
     path = last_segment(image)
     image[path] += bytes(40)
     report = shown(image)
     assert report.is_good
-    assert "nobody was told" in report.remarks[0]
+    assert "above the known durable end" in report.remarks[0]
 
 
 def test_end_of_the_log_is_damage_when_it_was_durable() -> None:

@@ -31,9 +31,10 @@ ROOM_MIB: Final = 512
 SCRAPE_S: Final = 0.1
 ELSEWHERE: Final = {
     "hourwheel_tls_certificate_not_after_timestamp_seconds",
+    "hourwheel_login_files_refused",
     *("hourwheel_push_posts_total", "hourwheel_push_files_refused", "hourwheel_http_files_refused"),
 }
-"""What nodes that share a secret, as here, do not serve."""
+"""What nodes that share a secret and have no file of logins, as here, do not serve."""
 
 
 class BadScrapers:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hourwheel.errors import ConfigError
-from hourwheel.webhooks import connections
+from hourwheel.webhooks import connections, names
 from hourwheel.webhooks.answers import Answer
 from hourwheel.webhooks.post import Poster, PostFailed
 from hourwheel.webhooks.settings import target_of
@@ -94,18 +94,18 @@ async def test_a_name_is_resolved_once_and_only_allowed_addresses_count(
 ) -> None:
     """A name that is public when it is looked at, and loopback when it is looked at again."""
     asked: list[str] = []
-    loop = asyncio.get_running_loop()
-    resolve = loop.getaddrinfo
+    resolve = socket.getaddrinfo
 
-    async def rebinding(host: str, port: int, **more: Any) -> Any:
+    def rebinding(host: str, port: int, *args: Any, **more: Any) -> Any:
         if host != "rebound.example":
-            return await resolve(host, port, **more)
+            return resolve(host, port, *args, **more)
         asked.append(host)
         shown = ["10.9.9.9", "127.0.0.1"] if len(asked) == 1 else ["10.9.9.9"]
         kind = socket.SOCK_STREAM
         return [(socket.AF_INET, kind, 6, "", (address, port)) for address in shown]
 
-    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    monkeypatch.setattr(names, "KEPT_MS", 0)
     async with WebhookTarget(lambda _: OK) as target:
         settings = {"allow_private": False, "is_allowed": lambda one: one == "127.0.0.1"}
         one = poster(f"http://rebound.example:{target.port}/", **settings)
@@ -227,14 +227,14 @@ async def test_kept_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch)
 async def test_each_connection_that_is_made_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that has become a private address: what is kept goes on, nothing new is made."""
     shown = ["127.0.0.1"]
-    loop = asyncio.get_running_loop()
 
-    async def resolve(host: str, port: int, **_: Any) -> Any:
+    def resolve(host: str, port: int, *_: Any, **__: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (shown[0], port))]
 
     closing = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
     async with WebhookTarget(lambda post: closing if post.body == b"last" else OK) as target:
-        monkeypatch.setattr(loop, "getaddrinfo", resolve)
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        monkeypatch.setattr(names, "KEPT_MS", 0)
         settings = {"allow_private": False, "is_allowed": lambda one: one == "127.0.0.1", **KEEP}
         one = poster(f"http://rebound.example:{target.port}/", **settings)
         assert (await one.post({}, b"x")).status == 200

@@ -82,7 +82,7 @@ class Producer:
             incoming = incoming._replace(
                 producer_id=producer_id,
                 producer_sequence=first_sequence,
-                asked_due_ms=tuple(
+                requested_due_ms=tuple(
                     one.due_ms if one.HasField("due_ms") else None for one in messages
                 ),
             )

@@ -205,7 +205,7 @@ def check_repetition(
     base_sequence: SequenceNumber,
     raw_metas: Sequence[bytes],
     bodies: Sequence[bytes],
-    asked_due_ms: Sequence[int | None] = (),
+    requested_due_ms: Sequence[int | None] = (),
 ) -> None:
     """Compare messages with those that were published as `base_sequence` and behind it.
 
@@ -221,7 +221,7 @@ def check_repetition(
         base_sequence: of the first one's first copy.
         raw_metas: metadata of the messages that have come now, encoded.
         bodies: their bodies.
-        asked_due_ms: instants that the caller names; None: a delay. Empty: not compared.
+        requested_due_ms: instants that the caller names; None: a delay. Empty: not compared.
 
     Raises:
         OutOfOrderSequence: bodies, metadata or instants are others.
@@ -234,8 +234,8 @@ def check_repetition(
     if batch is None:
         return
     if not _is_same(batch, first, raw_metas, bodies) or any(
-        asked is not None and asked != known
-        for asked, known in zip(asked_due_ms, batch.due_ms[first:].tolist(), strict=False)
+        requested is not None and requested != known
+        for requested, known in zip(requested_due_ms, batch.due_ms[first:].tolist(), strict=False)
     ):
         raise errors.OutOfOrderSequence("the producer's numbers stood for other messages before")
 

@@ -16,7 +16,18 @@ from hourwheel.webhooks.post import Poster, PostFailed
 from hourwheel.webhooks.settings import target_of
 from tests.support.certificates import Authority
 from tests.support.eventually import until
-from tests.support.webhook_target import CUT, ENDLESS, HANG_UP, OK, SILENT, How, Post, WebhookTarget
+from tests.support.webhook_target import (
+    CUT,
+    DRIPPING,
+    ENDLESS,
+    HANG_UP,
+    INTERIM,
+    OK,
+    SILENT,
+    How,
+    Post,
+    WebhookTarget,
+)
 
 
 def poster(url: str, **more: Any) -> Poster:
@@ -70,6 +81,43 @@ async def test_answers_that_are_none(how: Any, why: str) -> None:
 
     async with WebhookTarget(lambda _: how) as target:
         assert re.search(why, await why_not(poster(target.url)))
+
+
+@pytest.mark.parametrize("how", [DRIPPING, INTERIM])
+async def test_an_answer_that_drips_has_a_deadline_as_a_whole(how: How) -> None:
+    async with WebhookTarget(lambda _: how) as target:
+        for keep in ({}, KEEP):
+            one = poster(target.url, timeout_ms=100, **keep)
+            assert re.search("within 100 ms|only interim", await why_not(one))
+            await until(lambda: target.open_count == 0)
+            await one.close()
+
+
+async def test_targets_that_accept_and_do_nothing_more() -> None:
+    """No handshake; and a body that is not read, while there is much of it."""
+    accepted: list[asyncio.StreamWriter] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        accepted.append(writer)
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        for url, body in (("https", b"x"), ("http", b"x" * 30_000_000)):
+            one = poster(f"{url}://127.0.0.1:{port}/", timeout_ms=300)
+            assert "within 300 ms" in await why_not(one, body)
+        for writer in accepted:
+            writer.transport.abort()
+
+
+async def test_a_rest_of_an_answer_that_drips_holds_up_no_message() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx"
+    async with WebhookTarget(lambda _: head) as target:
+        one = poster(target.url, timeout_ms=60_000, **KEEP)
+        for _ in range(3):
+            assert (await one.post({}, b"x")).status == 200
+        assert target.connection_count == 3, "none is taken before its answer has ended"
+        await one.close()
 
 
 async def test_a_target_that_is_slow_or_not_there() -> None:

@@ -106,6 +106,16 @@ def options(
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
+    _app: Annotated[
+        str | None,
+        typer.Option(
+            *("-A", "--app"),
+            help="Says how the app is named here.",
+            hidden=True,
+            is_eager=True,
+            callback=worker.as_celery_has_it,
+        ),
+    ] = None,
     server: Server = SERVER_DEFAULT,  # noqa: ARG001 - see `from_above`
     is_json: Json = False,  # noqa: ARG001
     tls_ca: TlsCa = None,

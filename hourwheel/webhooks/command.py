@@ -53,7 +53,7 @@ async def run_push(servers: str, path: Path, access: Access, options: PushOption
         health = _serve_health(options, pushers, watched)
         pushers.change(watched.value)
         watch = asyncio.create_task(watched.watch(pushers.change))
-        _log.info("%d subscriptions, server %s", len(watched.value), servers)
+        _log.info("subscriptions: %d, server: %s", len(watched.value), servers)
         try:
             await push_until(pushers, stopping, ending, options.stop_ms)
         finally:

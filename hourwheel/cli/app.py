@@ -1,8 +1,9 @@
 """The tree of commands."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import hourwheel
 from hourwheel.cli import (
@@ -40,8 +41,21 @@ from hourwheel.cli.web.http import http
 from hourwheel.cli.web.push import push
 from hourwheel.transport.channel import SERVER_DEFAULT
 
+
+class _Commands(TyperGroup):
+    """All of them; and `hourwheel -A shop worker`, as for Celery, is answered: what to write."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As for any group."""
+        match args:
+            case ["-A" | "--app", given, *_]:
+                worker.as_celery_has_it(given)
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     name="hourwheel",
+    cls=_Commands,
     help="Schedule messages for any moment in the next years; receive them then.",
     epilog=describe_exit_codes(),
     no_args_is_help=True,

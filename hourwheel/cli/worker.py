@@ -16,7 +16,7 @@ from hourwheel.workers.app import App, load_app
 from hourwheel.workers.command import STOP_MS, WorkerOptions, run_worker
 
 
-def _as_celery_has_it(given: str | None) -> None:
+def as_celery_has_it(given: str | None) -> None:
     """Raises BadParameter: the app is named otherwise here."""
     if given is not None:
         app = given if ":" in given else f"{given.replace('.py', '')}:app"
@@ -64,7 +64,7 @@ def worker(
             help="Says how the app is named here.",
             hidden=True,
             is_eager=True,
-            callback=_as_celery_has_it,
+            callback=as_celery_has_it,
         ),
     ] = None,
     _concurrency: Annotated[

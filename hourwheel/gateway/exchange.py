@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from enum import Enum
 from typing import Any, Final, Protocol
 
 import h11
@@ -24,6 +25,14 @@ _ONCE: Final = frozenset({"authorization", "content-type", "host", "idempotency-
 """Of these a request has one, or it would mean two things."""
 _SECOND_MS: Final = 1_000
 _HEAD_STATUS: Final = 431
+
+
+class Waiting(Enum):
+    """What a connection waits for that may give way: nothing of its request has been done."""
+
+    HEAD = "head"
+    """Or for nothing more: it is being closed."""
+    BODY = "body"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,7 @@ class Exchange:
         budget: ByteBudget,
         *,
         wall_ms: Callable[[], float],
-        note_waiting: Callable[[bool], None],
+        note_waiting: Callable[[Waiting | None], None],
         is_stopping: Callable[[], bool],
     ) -> None:
         """A connection that has just been accepted.
@@ -131,7 +140,7 @@ class Exchange:
             bounds: of sizes and times.
             budget: of all connections.
             wall_ms: for the head `date`.
-            note_waiting: called with whether a head is waited for: such connections may be ended.
+            note_waiting: called with what is waited for: such connections may be ended.
             is_stopping: no further request is taken.
         """
         self._reader, self._writer, self._site = reader, writer, site
@@ -152,14 +161,14 @@ class Exchange:
         """Until the connection ends."""
         self._writer.transport.set_write_buffer_limits(0)  # drained: the kernel has it
         while not self._is_stopping():
-            self._note_waiting(True)
+            self._note_waiting(Waiting.HEAD)
             try:
                 request = await self._read_head()
             except errors.HourwheelError as error:
                 await self._send(self._site.refuse(error))
                 return
             finally:
-                self._note_waiting(False)
+                self._note_waiting(None)
             if request is None:
                 return
             try:
@@ -249,6 +258,7 @@ class Exchange:
         if self._http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[])
             self._writer.write(self._http.send(go_on) or b"")
+        self._note_waiting(Waiting.BODY)
         try:
             async with asyncio.timeout(self._bounds.body_ms / _SECOND_MS):
                 while True:
@@ -267,6 +277,8 @@ class Exchange:
                         return b"".join(parts)
         except TimeoutError:
             raise problems.RequestTimeout from None
+        finally:
+            self._note_waiting(None)
 
     async def _watch(self, work: "asyncio.Future[Response]") -> None:
         """End the work when the caller hangs up, once all of the request has been read."""
@@ -301,7 +313,7 @@ class Exchange:
             async with asyncio.timeout(self._bounds.answer_ms / _SECOND_MS):
                 await self._writer.drain()
                 if self._http.their_state in {h11.SEND_BODY, h11.ERROR}:
-                    self._note_waiting(True)  # and so gives way
+                    self._note_waiting(Waiting.HEAD)  # and so gives way
                     await self._linger()
         except (OSError, TimeoutError, h11.LocalProtocolError):
             return False

@@ -44,9 +44,9 @@ FAMILIES: Final = (
         "counter",
         ("limit",),
         "What was refused or ended for a bound of the gateway: connections (all had a call under"
-        " way), gave_way (one that said nothing, for a new one), handshake (TLS failed, or took too"
-        " long), accept (the system had no room), bodies_bytes, checks (credentials being looked"
-        " at), callers.",
+        " way), gave_way (one whose request had not come as a whole, for a new one), handshake (TLS"
+        " failed, or took too long), accept (the system had no room), bodies_bytes, checks"
+        " (credentials being looked at), callers.",
     ),
     Family("hourwheel_http_request_bytes_total", "counter", (), "Bodies of requests, read whole."),
     Family("hourwheel_http_response_bytes_total", "counter", (), "Bodies of answers."),

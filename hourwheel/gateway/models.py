@@ -151,13 +151,16 @@ class NewMessage(Timed):
 
     @property
     def body(self) -> bytes:
-        """The bytes. Raises InvalidArgument: no base64, or text that is no Unicode."""
+        """The bytes. Raises InvalidArgument: no base64, no Unicode, or too large a number."""
         try:
             if "text" in self.model_fields_set:
                 return self.text.encode()
             if "base64" in self.model_fields_set:
                 return base64.b64decode(self.base64, validate=True)
-            return json.dumps(self.json_value, ensure_ascii=False, separators=(",", ":")).encode()
+            # A number such as 1e400 is infinite by now, which JSON has no word for.
+            return json.dumps(
+                self.json_value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+            ).encode()
         except (binascii.Error, ValueError) as error:
             raise errors.InvalidArgument(
                 f"the body cannot be read: {error}", field="body"

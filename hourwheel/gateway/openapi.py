@@ -35,6 +35,14 @@ _SECURITY: Final = {
     "user": {"type": "http", "scheme": "basic"},
     "certificate": {"type": "mutualTLS"},
 }
+_KEY_TEXT: Final = (
+    "The same caller, topic and key publish once, at whichever gateway, for a day by default"
+    " (limits.producer_idle_ms). Another request under the key is refused with 422"
+    " (IDEMPOTENCY_KEY_REUSED) where its bodies, metadata or instants differ from those of the"
+    " first one, as long as the log has that, and where the gateway has seen the first one lately,"
+    " for any difference. Else the answer is the first one's: for another delay at another gateway,"
+    " for the first messages of a longer list, and when the log has the first ones no more."
+)
 
 
 def make_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
@@ -87,7 +95,7 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
                 "name": "Idempotency-Key",
                 "in": "header",
                 "required": False,
-                "description": "The same call with the same key happens once.",
+                "description": _KEY_TEXT,
                 "schema": {"type": "string", "maxLength": IDEMPOTENCY_KEY_CHARS_MAX},
             }
         )

@@ -1,8 +1,9 @@
 """The port: accepts connections, bounds them, and ends idle ones where it is full.
 
 A connection that waits for a head (in its handshake, idle, or slow) gives way to a new one when
-there are as many as there may be; the one that has waited longest first. One with a call under way
-does not: then the new one is closed.
+there are as many as there may be; the one that has waited longest first. Where there is none, one
+that waits for a body does: nothing of its call has been done. One with a call under way does not:
+then the new one is closed.
 """
 
 import asyncio
@@ -11,11 +12,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from hourwheel.errors import ConfigError, required
 from hourwheel.gateway.callers import name_of
-from hourwheel.gateway.exchange import Answers, Bounds, ByteBudget, Exchange
+from hourwheel.gateway.exchange import Answers, Bounds, ByteBudget, Exchange, Waiting
 
 BACKLOG: Final = 256
 _ACCEPT_AGAIN_S: Final = 0.1
@@ -59,6 +62,8 @@ class HttpPort:
         """Connections that are being closed; these do not count."""
         self._waiting: dict[asyncio.Task[None], None] = {}
         """Those that wait for a head, longest first."""
+        self._reading: dict[asyncio.Task[None], None] = {}
+        """Those that wait for a body, longest first."""
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -133,14 +138,17 @@ class HttpPort:
             self._tasks.add(task)
             self._waiting[task] = None
             task.add_done_callback(self._on_done)
+            # Accepting does not wait while others are there to be accepted. Those that are here
+            # get on meanwhile, or many at once would all give way before one has been read.
+            await asyncio.sleep(0)
 
     def _end_one(self) -> bool:
         """Whether one was found that gives way."""
-        task = next(iter(self._waiting), None)
+        task = next(chain(self._waiting, self._reading), None)
         if task is None:
             return False
         self._note_limited("gave_way")
-        del self._waiting[task]
+        self._note_waiting(task, None)
         self._tasks.discard(task)
         self._ending.add(task)
         task.cancel()
@@ -149,9 +157,20 @@ class HttpPort:
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         self._ending.discard(task)
-        self._waiting.pop(task, None)
+        self._note_waiting(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a connection failed", exc_info=error)
+
+    def _note_waiting(self, task: "asyncio.Task[None]", waiting: Waiting | None) -> None:
+        """See `Exchange`."""
+        self._waiting.pop(task, None)
+        self._reading.pop(task, None)
+        if task in self._ending or self._is_stopping:
+            return
+        if waiting is Waiting.HEAD:
+            self._waiting[task] = None
+        elif waiting is Waiting.BODY:
+            self._reading[task] = None
 
     async def _serve(self, accepted: socket.socket) -> None:
         task = required(asyncio.current_task(), "a connection is served by a task")
@@ -175,13 +194,6 @@ class HttpPort:
             raise
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
 
-        def note_waiting(is_waiting: bool) -> None:  # noqa: FBT001 - a callback
-            if not is_waiting:
-                self._waiting.pop(task, None)
-            elif not self._is_stopping:
-                self._waiting.pop(task, None)
-                self._waiting[task] = None
-
         exchange = Exchange(
             reader,
             writer,
@@ -189,7 +201,7 @@ class HttpPort:
             self._bounds,
             self._budget,
             wall_ms=self._wall_ms,
-            note_waiting=note_waiting,
+            note_waiting=partial(self._note_waiting, task),
             is_stopping=lambda: self._is_stopping,
         )
         exchange.certificate_name = name_of(writer.get_extra_info("peercert"))

@@ -13,6 +13,7 @@ from hourwheel.transport.access import Access
 from hourwheel.transport.channel import Channel
 from hourwheel.watched_files import ReportedInLog, WatchedFiles
 from hourwheel.webhooks.metrics import FAMILIES, PushHealth
+from hourwheel.webhooks.names import Names
 from hourwheel.webhooks.prepared import Prepared, read_prepared
 from hourwheel.webhooks.pushers import Pushers
 from hourwheel.workers.health import HealthServer
@@ -45,13 +46,14 @@ async def run_push(servers: str, path: Path, access: Access, options: PushOption
     """
     stopping, ending = asyncio.Event(), asyncio.Event()
     listen_to_signals(stopping, ending)
-    watched: _Watched = WatchedFiles(partial(read_prepared, path), ReportedInLog(_log))
+    read = partial(read_prepared, path, Names())
+    watched: _Watched = WatchedFiles(read, ReportedInLog(_log))
     async with Channel(servers, tls=access.tls, token=access.token, user=access.user) as channel:
         pushers = Pushers(channel, SystemClock())
         health = _serve_health(options, pushers, watched)
         pushers.change(watched.value)
         watch = asyncio.create_task(watched.watch(pushers.change))
-        _log.info("%d subscriptions, server %s", len(watched.value), servers)
+        _log.info("subscriptions: %d, server: %s", len(watched.value), servers)
         try:
             await push_until(pushers, stopping, ending, options.stop_ms)
         finally:

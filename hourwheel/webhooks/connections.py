@@ -3,14 +3,14 @@
     dial --> exchange (POST, head of the answer) --> rest of the answer, if short --> kept
       --> exchange ... or, after `keep_ms`, at `AGE_MS_MAX` or at a word out of turn, closed
 
-The name is resolved once for each connection, and what is connected to is one of the addresses that
-came of that and that are allowed: a name server that says something else a moment later is not
-asked. A kept connection is to an address that was allowed as it was made, and is no older than
-`AGE_MS_MAX`: a name that has moved is followed. Proxies of the environment are not used.
+Of each name it is known for some seconds what its addresses are (`names.py`). For each connection
+one of them is taken that is allowed, and that very address is connected to: nothing is resolved
+between the look and the connection. A kept connection is to an address that was allowed as it was
+made, and is no older than `AGE_MS_MAX`: a name that has moved is followed. Proxies of the
+environment are not used.
 """
 
 import asyncio
-import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,6 +20,7 @@ import h11
 
 from hourwheel import errors
 from hourwheel.webhooks.answers import Answer
+from hourwheel.webhooks.names import Names, Unresolved
 from hourwheel.webhooks.results import PostResult
 from hourwheel.webhooks.settings import Target
 
@@ -174,6 +175,7 @@ class Connections:
         tls: ssl.SSLContext | None,
         is_allowed: Callable[[str], bool],
         *,
+        names: Names,
         keep_ms: int,
         kept_max: int,
     ) -> None:
@@ -183,10 +185,12 @@ class Connections:
             target: where to.
             tls: None: in the clear.
             is_allowed: whether an address may be connected to.
+            names: where addresses come from; shared by all targets.
             keep_ms: how long one is kept that has nothing to do; 0: none is.
             kept_max: so many at one time.
         """
         self._target, self._tls, self._is_allowed = target, tls, is_allowed
+        self._names = names
         self._keep_ms, self._kept_max = keep_ms, kept_max
         self._idle: deque[tuple[Connection, asyncio.Task[None]]] = deque()
         """With who looks after it."""
@@ -288,13 +292,10 @@ class Connections:
     async def _addresses(self) -> list[str]:
         """Those that may be connected to."""
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(
-                self._target.host, self._target.port, type=socket.SOCK_STREAM
-            )
-        except (OSError, UnicodeError) as error:
+            addresses = await self._names.addresses_of(self._target.host)
+        except Unresolved as error:
             text = f"{self._target.host} cannot be resolved: {error}"
             raise PostFailed(PostResult.UNRESOLVED, text) from None
-        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
         allowed = [address for address in addresses if self._is_allowed(address)]
         if not allowed:
             raise PostFailed(

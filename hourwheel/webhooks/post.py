@@ -20,6 +20,7 @@ from hourwheel.webhooks.connections import (
     PostFailed,
     Unanswered,
 )
+from hourwheel.webhooks.names import Names
 from hourwheel.webhooks.results import PostResult
 from hourwheel.webhooks.settings import Target
 
@@ -40,6 +41,7 @@ class Poster:
         allow_private: bool = False,
         keep_ms: int = 0,
         kept_max: int = 1,
+        names: Names | None = None,
         is_allowed: Callable[[str], bool] = is_public,
     ) -> None:
         """Nothing is connected.
@@ -51,6 +53,7 @@ class Poster:
             allow_private: any address will do.
             keep_ms: how long a connection is kept for the next POST; 0: each has its own.
             kept_max: so many are kept.
+            names: where addresses come from, shared with other targets; None: its own.
             is_allowed: whether an address may be connected to; for tests.
 
         Raises:
@@ -65,7 +68,9 @@ class Poster:
                 raise ConfigError(f"ca = {ca!r} cannot be used: {error}") from None
             tls.minimum_version = ssl.TLSVersion.TLSv1_2
         allowed = (lambda _: True) if allow_private else is_allowed
-        self._connections = Connections(target, tls, allowed, keep_ms=keep_ms, kept_max=kept_max)
+        self._connections = Connections(
+            target, tls, allowed, names=names or Names(), keep_ms=keep_ms, kept_max=kept_max
+        )
 
     @property
     def dial_count(self) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hourwheel import errors
+from hourwheel.webhooks.names import Names
 from hourwheel.webhooks.post import Poster
 from hourwheel.webhooks.settings import PushSettings, Subscription, read_push_settings
 
@@ -19,8 +20,11 @@ class Prepared:
     poster: Poster = field(compare=False)
 
 
-def prepare(one: Subscription) -> Prepared:
-    """Read its files. Raises ConfigError: a secret or an authority cannot be used."""
+def prepare(one: Subscription, names: Names | None = None) -> Prepared:
+    """Read its files. Raises ConfigError: a secret or an authority cannot be used.
+
+    `names`: where addresses come from, shared with other subscriptions; None: its own.
+    """
     try:
         ca = Path(one.ca).read_bytes() if one.ca else b""
     except OSError as error:
@@ -33,18 +37,23 @@ def prepare(one: Subscription) -> Prepared:
         allow_private=one.allow_private,
         keep_ms=one.keep_ms,
         kept_max=one.concurrency,
+        names=names,
     )
     return Prepared(one, one.secrets(), ca, poster)
 
 
-def read_prepared(path: Path) -> tuple[tuple[Prepared, ...], Sequence[str]]:
+def read_prepared(
+    path: Path, names: Names | None = None
+) -> tuple[tuple[Prepared, ...], Sequence[str]]:
     """All subscriptions of a file, and the paths of all files that were read.
+
+    `names` as for `prepare`.
 
     Raises:
         ConfigError: one of them cannot be used.
     """
     settings = read_push_settings(path)
-    prepared = tuple(prepare(one) for one in settings.subscriptions)
+    prepared = tuple(prepare(one, names) for one in settings.subscriptions)
     return prepared, [str(path), *_named(settings)]
 
 

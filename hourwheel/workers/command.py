@@ -66,7 +66,7 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
         health = _serve_health(options, worker, processes)
         try:
             _log.info(
-                "%d handlers, %d processes, server %s",
+                "handlers: %d, processes: %d, server: %s",
                 len(app.handlers),
                 options.process_count,
                 app.server,

@@ -9,6 +9,11 @@ from hourwheel import errors
 _WORDS: Final = {
     "countdown": "in_='30s'",
     "delay": "in_='30s'",
+    "delay_ms": "in_='30s'",
+    "due_ms": "at=, an instant with a time zone",
+    "schedule": "at=, an instant with a time zone",
+    "keys": "key='order-17'",
+    "headers": "properties, a dict of texts",
     "eta": "at=, an instant with a time zone",
     "args": "payload, one value, such as a dict",
     "kwargs": "payload, one value, such as a dict",
@@ -22,10 +27,15 @@ _ATTRIBUTES: Final = {
     "task": '@app.handler("orders")',
     "actor": '@app.handler("orders")',
     "send_task": 'app.publish("orders", payload)',
+    "control": 'app.cancel("orders", "order-17"), which is what revoke is for',
+    "start": "await app.serve(), or hourwheel worker module:app",
     "worker_main": "await app.serve(), or hourwheel worker module:app",
     "conf": "arguments of App and of @app.handler",
 }
-_CALLS: Final = ("delay", "apply_async", "send", "send_with_options")
+_CALLS: Final = (
+    *("delay", "apply_async", "s", "si", "signature"),
+    *("send", "send_with_options", "message", "message_with_options"),
+)
 
 
 def check_settings(given: Mapping[str, object]) -> None:

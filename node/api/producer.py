@@ -79,7 +79,13 @@ class Producer:
             incoming = incoming._replace(dedup=dedup)
         if request.HasField("producer"):
             producer_id, first_sequence = _producer(request)
-            incoming = incoming._replace(producer_id=producer_id, producer_sequence=first_sequence)
+            incoming = incoming._replace(
+                producer_id=producer_id,
+                producer_sequence=first_sequence,
+                requested_due_ms=tuple(
+                    one.due_ms if one.HasField("due_ms") else None for one in messages
+                ),
+            )
         if self._quotas.is_on:
             accepted = await self._publish_within_quota(incoming)
         else:

@@ -259,7 +259,9 @@ class PublishService:
         if published.duplicate:
             self._stats.duplicates += len(due_ms)
             first = published.base_sequence
-            check_repetition(self._lookup, first, incoming.metas, incoming.bodies)
+            check_repetition(
+                self._lookup, first, incoming.metas, incoming.bodies, incoming.requested_due_ms
+            )
             numbers = np.arange(len(due_ms), dtype=np.uint64) + np.uint64(published.base_sequence)
             due_ms = self._shard.views.sequences.read_many(numbers)[0].tolist()
         else:

@@ -64,6 +64,8 @@ class IncomingMessages(NamedTuple):
     producer_sequence: int = 0
     """Of the first message; the others follow densely."""
     dedup: DedupKeys = None
+    requested_due_ms: tuple[int | None, ...] = ()
+    """Instants as the caller named them; None: a delay, or now. Empty: not known."""
 
 
 @dataclass(slots=True)

@@ -205,30 +205,38 @@ def check_repetition(
     base_sequence: SequenceNumber,
     raw_metas: Sequence[bytes],
     bodies: Sequence[bytes],
+    requested_due_ms: Sequence[int | None] = (),
 ) -> None:
     """Compare messages with those that were published as `base_sequence` and behind it.
 
     A producer's number says where a message was published before, and nothing of what it was. A
     program that gives one idempotency key to two requests would take the answer of the first for
     that of the second. Nothing is decided here: the first one is published, the second one is not.
-    Due times are not compared: delays have become instants. Where the log has the first ones no
-    more, or cannot be read, it is unknown.
+    Due times are compared where the caller names an instant: delays have become instants, so
+    what was asked for is not known any more. Where the log has the first ones no more, or cannot be
+    read, it is unknown.
 
     Args:
         lookup: of the shard.
         base_sequence: of the first one's first copy.
         raw_metas: metadata of the messages that have come now, encoded.
         bodies: their bodies.
+        requested_due_ms: instants that the caller names; None: a delay. Empty: not compared.
 
     Raises:
-        OutOfOrderSequence: bodies or metadata are others.
+        OutOfOrderSequence: bodies, metadata or instants are others.
     """
     try:
         batch = lookup.find_batch(base_sequence)
     except (errors.CorruptLog, errors.DiskFailed, FileNotFoundError):
         return
     first = 0 if batch is None else base_sequence - batch.header.base_sequence
-    if batch is not None and not _is_same(batch, first, raw_metas, bodies):
+    if batch is None:
+        return
+    if not _is_same(batch, first, raw_metas, bodies) or any(
+        requested is not None and requested != known
+        for requested, known in zip(requested_due_ms, batch.due_ms[first:].tolist(), strict=False)
+    ):
         raise errors.OutOfOrderSequence("the producer's numbers stood for other messages before")
 
 

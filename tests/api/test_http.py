@@ -251,6 +251,31 @@ async def test_an_idempotency_key_stands_for_one_request_at_all_gateways(world: 
     assert len((await world.get(f"{path}?key=k")).json["messages"]) == 1
 
 
+async def test_another_instant_under_an_idempotency_key_is_refused_at_all_gateways(
+    world: HttpWorld,
+) -> None:
+    path, own_url = "/v1/topics/t/messages", world.url
+    due_ms = int(SystemClock().wall_ms()) + 3_600_000
+    body = {"text": "x", "due": due_ms}
+    first = await world.post(path, body, idempotency_key="order-17")
+    other = world.another_gateway()
+    try:
+        later = {**body, "due": due_ms + 1_000}
+        refused = await world.post(path, later, idempotency_key="order-17")
+        assert (refused.status, refused.reason) == (422, "IDEMPOTENCY_KEY_REUSED")
+        await other.stop(0)
+        other = world.another_gateway()
+        again = await world.post(path, body, idempotency_key="order-17")
+        assert (again.status, again.json) == (201, first.json)
+        await other.stop(0)
+        other = world.another_gateway()
+        delayed = await world.post(path, {"text": "x", "delay": "2h"}, idempotency_key="order-17")
+        assert (delayed.status, delayed.json) == (201, first.json), "as the page says"
+    finally:
+        await other.stop(0)
+        world.url = own_url
+
+
 async def test_dedup_keys(world: HttpWorld) -> None:
     path, body = "/v1/topics/t/messages", {"text": "x", "delay": "1h", "dedup_key": "d"}
     assert (await world.post(path, body)).json["params"]["field"] == "if_pending"

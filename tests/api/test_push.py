@@ -24,7 +24,16 @@ from hourwheel.webhooks.results import PostResult
 from hourwheel.webhooks.settings import Subscription
 from tests.support.embedded_node import EmbeddedNode
 from tests.support.eventually import until
-from tests.support.webhook_target import ENDLESS, HANG_UP, OK, SILENT, How, Post, WebhookTarget
+from tests.support.webhook_target import (
+    DRIPPING,
+    ENDLESS,
+    HANG_UP,
+    OK,
+    SILENT,
+    How,
+    Post,
+    WebhookTarget,
+)
 
 VALUES = {"disk": {"free_bytes_min": 0, "reserve_bytes": 0}}
 KEY = b"k" * 32
@@ -122,6 +131,7 @@ BAD: dict[str, How] = {
     "redirect": b"HTTP/1.1 307 There\r\nlocation: http://127.0.0.1:1/\r\n\r\n",
     "hang up": HANG_UP,
     "silent": SILENT,
+    "dripping": DRIPPING,
     "nonsense": b"\x00\r\n\r\n",
 }
 
@@ -129,17 +139,19 @@ BAD: dict[str, How] = {
 async def test_what_targets_do_not_take_comes_again_and_is_a_dead_letter(
     node: EmbeddedNode, tmp_path: Path
 ) -> None:
-    """Six kinds of bad answers, three times each; good ones meanwhile, and endless ones."""
+    """Seven kinds of bad answers, three times each; good ones meanwhile, and endless ones."""
 
     def answer(post: Post) -> How:
         how = json.loads(post.body)
         return ENDLESS if how == "endless" else BAD.get(how, OK)
 
     hows = [*BAD, "ok", "endless", "ok"]
+    # A POST by a kept connection that hangs up is sent twice.
+    settings = {"timeout_ms": 300, "keep_ms": 0}
     async with WebhookTarget(answer) as target:
         await publish(node, *(Message(json.dumps(how).encode()) for how in hows))
         async with (
-            pushing(node, tmp_path, target, timeout_ms=300) as (pushers, _),
+            pushing(node, tmp_path, target, **settings) as (pushers, _),
             AsyncConsumer(node.address, group="ops", topic="%DLQ%hooks") as dead,
         ):
             await until(lambda: failures(pushers) == 3 * len(BAD))

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, NamedTuple, Self
 
-from tests.support.eventually import until
+from tests.support.eventually import before_the_next_look, until
 
 OK: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 ENDLESS: Final = "endless"
@@ -18,6 +18,10 @@ HANG_UP: Final = "hang up"
 SILENT: Final = "silent"
 _TLS_HANDSHAKE: Final = b"\x16"
 """What TLS begins with."""
+DRIPPING: Final = "dripping"
+"""A head that goes on for ever, a field at a time."""
+INTERIM: Final = "interim"
+"""As that, of answers before the answer."""
 CUT: Final = b"(cut)"
 """At the end of an answer: what is before it is sent, and the connection closed."""
 
@@ -106,6 +110,13 @@ class WebhookTarget:
             return headers.get("connection") != "close" and b"connection: close" not in how
         if how == SILENT:
             await self._ended.wait()
+        elif how in {DRIPPING, INTERIM}:
+            writer.write(b"HTTP/1.1 200 OK\r\n" if how == DRIPPING else b"")
+            drop = b"x: y\r\n" if how == DRIPPING else b"HTTP/1.1 102 Processing\r\n\r\n"
+            while not self._ended.is_set():
+                writer.write(drop)
+                await writer.drain()
+                await before_the_next_look()
         elif how == ENDLESS:
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")
             while not self._ended.is_set():

@@ -18,9 +18,10 @@ def test_worker_when_there_is_no_such_app(cli: Cli, monkeypatch: pytest.MonkeyPa
 
 def test_worker_when_the_app_is_named_as_for_celery(cli: Cli) -> None:
     for given, app in (("shop", "shop:app"), ("shop.py", "shop:app"), ("shop:jobs", "shop:jobs")):
-        found = cli("worker", "-A", given)
-        assert found.exit_code == ExitCode.USAGE
-        assert f"worker {app} --processes" in " ".join(found.stderr.replace("│", "").split())
+        for arguments in (("worker", "-A", given), ("-A", given, "worker")):
+            found = cli(*arguments)
+            assert found.exit_code == ExitCode.USAGE
+            assert f"worker {app} --processes" in " ".join(found.stderr.replace("│", "").split())
 
     counted = cli("worker", "shop", "-c", "4")
     assert (counted.exit_code, "--processes 4" in counted.stderr) == (ExitCode.USAGE, True)

@@ -142,6 +142,39 @@ async def test_the_longest_silent_gives_way_and_work_does_not() -> None:
     await world.port.stop(60_000)
 
 
+async def test_halves_of_bodies_give_way_after_those_who_wait_for_a_head() -> None:
+    world = World(PATIENT, connections_max=3)
+    half = get("/half", "content-length: 9") + b"x"
+    bodies = [await world.open(half) for _ in range(2)]
+    await until(lambda: world.port.body_bytes == 2)
+    silent, another = await world.open(b"GET /")
+    new = get("/new", "connection: close")
+    assert b"200" in await world.said(new)
+    assert await silent.read() == b""
+    held = [await world.open(half)]
+    await until(lambda: world.port.body_bytes == 3)
+    assert b"200" in await world.said(new)
+    assert await bodies[0][0].read() == b"", "the longest first"
+    bodies[1][1].write(b"x" * 8)
+    assert b"200" in await bodies[1][0].readuntil(b"\r\n")
+    assert world.site.seen == ["/new", "/new", "/half"]
+    for _, writer in (*bodies, *held, (silent, another)):
+        writer.close()
+    await world.port.stop(0)
+
+
+async def test_a_body_that_is_on_its_way_may_end_when_the_port_stops() -> None:
+    world = World(PATIENT)
+    reader, writer = await world.open(get("/half", "content-length: 2") + b"x")
+    await until(lambda: world.port.body_bytes == 1)
+    stopping = asyncio.ensure_future(world.port.stop(60_000))
+    await asyncio.sleep(0)
+    writer.write(b"x")
+    assert b"200" in await reader.readuntil(b"\r\n")
+    writer.close()
+    await stopping
+
+
 async def test_bodies_of_all_connections_have_a_bound() -> None:
     world = World(PATIENT)
     held = [await world.open(get("/", "content-length: 1000") + b"x" * 900) for _ in range(2)]

@@ -10,13 +10,24 @@ from typing import Any
 import pytest
 
 from hourwheel.errors import ConfigError
-from hourwheel.webhooks import connections
+from hourwheel.webhooks import connections, names
 from hourwheel.webhooks.answers import Answer
 from hourwheel.webhooks.post import Poster, PostFailed
 from hourwheel.webhooks.settings import target_of
 from tests.support.certificates import Authority
 from tests.support.eventually import until
-from tests.support.webhook_target import CUT, ENDLESS, HANG_UP, OK, SILENT, How, Post, WebhookTarget
+from tests.support.webhook_target import (
+    CUT,
+    DRIPPING,
+    ENDLESS,
+    HANG_UP,
+    INTERIM,
+    OK,
+    SILENT,
+    How,
+    Post,
+    WebhookTarget,
+)
 
 
 def poster(url: str, **more: Any) -> Poster:
@@ -72,6 +83,43 @@ async def test_answers_that_are_none(how: Any, why: str) -> None:
         assert re.search(why, await why_not(poster(target.url)))
 
 
+@pytest.mark.parametrize("how", [DRIPPING, INTERIM])
+async def test_an_answer_that_drips_has_a_deadline_as_a_whole(how: How) -> None:
+    async with WebhookTarget(lambda _: how) as target:
+        for keep in ({}, KEEP):
+            one = poster(target.url, timeout_ms=100, **keep)
+            assert re.search("within 100 ms|only interim", await why_not(one))
+            await until(lambda: target.open_count == 0)
+            await one.close()
+
+
+async def test_targets_that_accept_and_do_nothing_more() -> None:
+    """No handshake; and a body that is not read, while there is much of it."""
+    accepted: list[asyncio.StreamWriter] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        accepted.append(writer)
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        for url, body in (("https", b"x"), ("http", b"x" * 30_000_000)):
+            one = poster(f"{url}://127.0.0.1:{port}/", timeout_ms=300)
+            assert "within 300 ms" in await why_not(one, body)
+        for writer in accepted:
+            writer.transport.abort()
+
+
+async def test_a_rest_of_an_answer_that_drips_holds_up_no_message() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx"
+    async with WebhookTarget(lambda _: head) as target:
+        one = poster(target.url, timeout_ms=60_000, **KEEP)
+        for _ in range(3):
+            assert (await one.post({}, b"x")).status == 200
+        assert target.connection_count == 3, "none is taken before its answer has ended"
+        await one.close()
+
+
 async def test_a_target_that_is_slow_or_not_there() -> None:
     async with WebhookTarget(lambda _: SILENT) as target:
         assert "within 50 ms" in await why_not(poster(target.url, timeout_ms=50))
@@ -94,18 +142,18 @@ async def test_a_name_is_resolved_once_and_only_allowed_addresses_count(
 ) -> None:
     """A name that is public when it is looked at, and loopback when it is looked at again."""
     asked: list[str] = []
-    loop = asyncio.get_running_loop()
-    resolve = loop.getaddrinfo
+    resolve = socket.getaddrinfo
 
-    async def rebinding(host: str, port: int, **more: Any) -> Any:
+    def rebinding(host: str, port: int, *args: Any, **more: Any) -> Any:
         if host != "rebound.example":
-            return await resolve(host, port, **more)
+            return resolve(host, port, *args, **more)
         asked.append(host)
         shown = ["10.9.9.9", "127.0.0.1"] if len(asked) == 1 else ["10.9.9.9"]
         kind = socket.SOCK_STREAM
         return [(socket.AF_INET, kind, 6, "", (address, port)) for address in shown]
 
-    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    monkeypatch.setattr(names, "KEPT_MS", 0)
     async with WebhookTarget(lambda _: OK) as target:
         settings = {"allow_private": False, "is_allowed": lambda one: one == "127.0.0.1"}
         one = poster(f"http://rebound.example:{target.port}/", **settings)
@@ -227,14 +275,14 @@ async def test_kept_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch)
 async def test_each_connection_that_is_made_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that has become a private address: what is kept goes on, nothing new is made."""
     shown = ["127.0.0.1"]
-    loop = asyncio.get_running_loop()
 
-    async def resolve(host: str, port: int, **_: Any) -> Any:
+    def resolve(host: str, port: int, *_: Any, **__: Any) -> Any:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (shown[0], port))]
 
     closing = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
     async with WebhookTarget(lambda post: closing if post.body == b"last" else OK) as target:
-        monkeypatch.setattr(loop, "getaddrinfo", resolve)
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        monkeypatch.setattr(names, "KEPT_MS", 0)
         settings = {"allow_private": False, "is_allowed": lambda one: one == "127.0.0.1", **KEEP}
         one = poster(f"http://rebound.example:{target.port}/", **settings)
         assert (await one.post({}, b"x")).status == 200

@@ -124,6 +124,8 @@ def test_a_number_without_a_unit_is_refused_and_how_to_write_it_is_said(
         ({"delay": 1_000}, "in_="),
         ({"args": (17,)}, "payload"),
         ({"task_id": "order-17"}, "key="),
+        ({"delay_ms": 1_000}, "in_="),
+        ({"keys": ["order-17"]}, "key="),
         ({"nonsense": 1}, "takes no nonsense"),
     ],
 )
@@ -141,13 +143,15 @@ def test_a_handler_that_is_called_as_a_task_says_how_it_is_called() -> None:
     def close(order: dict[str, int]) -> None: ...
 
     task: Any = close
-    for call in (task.delay, task.apply_async, task.send, task.send_with_options):
+    for call in (task.delay, task.apply_async, task.s, task.send, task.send_with_options):
         with pytest.raises(InvalidArgument, match=r"app\.publish\('orders', payload"):
             call({"id": 17}, countdown=30)
 
     decorated: Any = app
     with pytest.raises(AttributeError, match=r"write @app\.handler"):
         decorated.task(close)
+    with pytest.raises(AttributeError, match=r"write app\.cancel\("):
+        decorated.control.revoke("order-17")
     with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
         _ = decorated.nonsense
 

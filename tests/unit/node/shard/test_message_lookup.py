@@ -150,6 +150,15 @@ async def test_other_messages_are_refused(
             check_repetition(lookup, 2, metas, bodies)
 
 
+async def test_instants_are_compared_and_delays_are_not(tmp_path: Path) -> None:
+    async with EngineWorld(tmp_path) as world:
+        lookup, due_ms = await published(world), world.now_ms
+        for same in ((due_ms,) * 3, (None, due_ms, None), ()):
+            check_repetition(lookup, 2, METAS, BODIES, same)
+        with pytest.raises(OutOfOrderSequence, match="other messages"):
+            check_repetition(lookup, 2, METAS, BODIES, (None, None, due_ms + 1))
+
+
 async def test_nobody_can_tell_when_the_log_has_them_not_or_is_damaged(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         lookup = await published(world)

@@ -1,9 +1,9 @@
 """What a bridge process does for one of its callers: see `hourwheel.integrations.bridge`.
 
 A frame of the caller has an operation, `op`, and a number, `n`, if it wants an answer; the answer
-has the same number. Messages are pushed as frames with a `tag`, which `ack` and `nack` name. When
-the caller is gone, by whatever death, what it held is given back at once, its groups and topics
-that were for the time being are deleted, and nothing of it remains.
+has the same number. Messages are pushed as frames with a `tag`, which `ack`, `nack` and `reject`
+name. When the caller is gone, by whatever death, what it held is given back at once, its groups and
+topics that were for the time being are deleted, and nothing of it remains.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from hourwheel import errors
+from hourwheel import errors, limits
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message, ReceivedMessage
 from hourwheel.client.producer import AsyncProducer
@@ -101,6 +101,8 @@ class Session:
             case "nack":
                 returning = self._nack(**frame.head)
                 self._spawn(returning, self._returning)
+            case "reject":
+                self._spawn(self._reject(**frame.head))
             case "prefetch":
                 self._limits[frame.head["channel"]] = frame.head["count"]
                 await self._notify()
@@ -233,6 +235,33 @@ class Session:
         for queue, messages in by_queue.items():
             await queue.give_back(messages, delay_ms, not_begun=not_begun)
 
+    async def _reject(self, tags: list[int], reason: str, **_: object) -> None:
+        taken = [self._held.pop(tag) for tag in tags if tag in self._held]
+        for _queue, _message, channel in taken:
+            self._counts[channel] -= 1
+        await self._notify()
+        for queue, message, _channel in taken:
+            await self._make_dead_letter(queue, message, reason)
+
+    async def _make_dead_letter(
+        self, queue: LeasedQueue, message: ReceivedMessage, reason: str
+    ) -> None:
+        raw = reason.encode(errors="replace")[: limits.NACK_REASON_BYTES_MAX]
+        try:
+            await queue.reject(message, raw.decode(errors="ignore"))
+        except errors.HourwheelError as error:
+            queue.let_go(message)
+            _log.warning("%s: what was rejected comes again: %s", queue.topic, error)
+
+    async def _find_body(self, queue: LeasedQueue, message: ReceivedMessage) -> bytes | None:
+        """None: it is damaged, and a dead letter by now."""
+        try:
+            return message.body
+        except errors.InvalidBatch as error:
+            _log.warning("%s of %s is a dead letter: %s", message.message_id, queue.topic, error)
+            await self._make_dead_letter(queue, message, f"{type(error).__name__}: {error}")
+            return None
+
     # --- receiving ------------------------------------------------------------------------------
 
     def _queue(self, topic: str, group: str) -> LeasedQueue:
@@ -276,7 +305,7 @@ class Session:
                 found = await queue.receive(self._free(channel), POLL_WAIT_MS)
             except errors.HourwheelError as error:
                 _log.warning("cannot receive from %s: %s", queue.topic, error)
-                if not error.retriable:
+                if not error.retriable and not isinstance(error, errors.InvalidBatch):
                     await self._write(Frame(_described_error(error)))
                     return
                 await asyncio.sleep(RETRY_S)
@@ -297,12 +326,10 @@ class Session:
     async def _push(
         self, queue: LeasedQueue, message: ReceivedMessage, consumer: int, channel: int
     ) -> None:
+        body = await self._find_body(queue, message)
+        if body is None:
+            return
         tag = self._hold(queue, message, channel)
-        try:
-            body = message.body
-        except errors.InvalidBatch as error:
-            _log.warning("%s of %s is damaged: %s", message.message_id, queue.topic, error)
-            return  # it stays held, and is given back in the end
         await self._write(Frame({"consumer": consumer, **_described(message, tag)}, body))
 
     async def _get(self, frame: Frame) -> dict[str, Any]:
@@ -310,11 +337,12 @@ class Session:
         if self._returning:
             await asyncio.wait(self._returning)
         queue = self._queue(frame.head["topic"], frame.head["group"])
-        found = await queue.receive(1, frame.head["wait_ms"])
-        if not found:
-            return {}
-        tag = self._hold(queue, found[0], frame.head["channel"])
-        return {**_described(found[0], tag), "body": found[0].body}
+        while found := await queue.receive(1, frame.head["wait_ms"]):
+            body = await self._find_body(queue, found[0])
+            if body is not None:
+                tag = self._hold(queue, found[0], frame.head["channel"])
+                return {**_described(found[0], tag), "body": body}
+        return {}
 
     # --- queues ---------------------------------------------------------------------------------
 

@@ -14,15 +14,12 @@ from functools import partial
 from typing import Any, Final
 
 from hourwheel import errors, limits
-from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.message import Message, ReceivedMessage
-from hourwheel.client.producer import AsyncProducer
 from hourwheel.formats.frames import Frame, pack
 from hourwheel.integrations import queue_admin
 from hourwheel.integrations.bridge import VERSION
+from hourwheel.integrations.bridge_cluster import Clusters
 from hourwheel.integrations.leased_queue import LeasedQueue
-from hourwheel.transport.access import Tls
-from hourwheel.transport.channel import Channel
 
 POLL_WAIT_MS: Final = 20_000.0
 POLL_MESSAGES_MAX: Final = 100
@@ -36,23 +33,17 @@ _Operation = Callable[[Frame], Awaitable[dict[str, Any]]]
 class Session:
     """One caller. Belongs to one event loop."""
 
-    def __init__(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, hello: dict[str, Any], writer: asyncio.StreamWriter, clusters: Clusters
+    ) -> None:
         """Prepare what the first frame asks for. Raises InvalidArgument."""
         if hello.get("version") != VERSION:
             raise errors.FailedPrecondition("the bridge process is of another version; restart all")
-        tls, user = hello["tls"], hello["user"]
-        self._channel = Channel(
-            hello["servers"],
-            tls=Tls(**tls) if isinstance(tls, dict) else tls,
-            user=None if user is None else (user[0], user[1]),
-        )
         self._invisible_ms = int(hello["invisible_ms"])
         self._connect_ms = int(hello["connect_ms"])
         self._writer = writer
         self._answers: list[bytes] = []
         """To be written together, in this turn of the loop."""
-        self._producer = AsyncProducer(self._channel)
-        self._admin = AsyncAdmin(self._channel)
         self._held: dict[int, tuple[LeasedQueue, ReceivedMessage, int]] = {}
         """By tag; with the caller's channel."""
         self._last_tag = 0
@@ -80,6 +71,10 @@ class Session:
             "bind": self._bind,
             "cancel": self._cancel,
         }
+        self._clusters = clusters
+        self._cluster = clusters.enter(hello)
+        self._channel, self._admin = self._cluster.channel, self._cluster.admin
+        self._producer = self._cluster.producer
 
     async def reach(self) -> None:
         """Reach a node. Raises HourwheelError."""
@@ -123,8 +118,7 @@ class Session:
             _log.warning("what a caller left behind is cleared away later: %r", error)
         for task in self._tasks:
             task.cancel()
-        await self._producer.close()
-        await self._channel.close()
+        await self._clusters.leave(self._cluster)
 
     async def _give_all_back(self) -> None:
         by_queue: dict[LeasedQueue, list[ReceivedMessage]] = {}
@@ -191,7 +185,7 @@ class Session:
             priority=head["priority"],
         )
         try:
-            soon = await self._producer.publish_soon(head["topic"], message)
+            soon = await self._cluster.publish_soon(head["topic"], message)
         except errors.HourwheelError as error:
             self._write_soon(Frame({"n": head["n"], **_described_error(error)}))
         else:

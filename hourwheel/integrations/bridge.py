@@ -31,7 +31,7 @@ from hourwheel import errors, limits
 from hourwheel.clock import SystemClock
 from hourwheel.formats.frames import Frame, cut_frames, pack
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of what is said; both sides are of one installation, but not always of one start."""
 PYTHON_VARIABLE: Final = "HOURWHEEL_PYTHON"
 """Of the environment: the interpreter of the bridge process, where it cannot be found."""

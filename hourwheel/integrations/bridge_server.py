@@ -16,6 +16,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.frames import Frame, cut_frames, pack
+from hourwheel.integrations.bridge_cluster import Clusters
 from hourwheel.integrations.bridge_session import Session
 
 LINGER_S: Final = 2.0
@@ -32,6 +33,7 @@ class Server:
     def __init__(self) -> None:
         """No client has called."""
         self._callers: set[asyncio.Task[None]] = set()
+        self._clusters = Clusters()
         self._idle = asyncio.Event()
         self._idle.set()
         self._busy = asyncio.Event()
@@ -59,14 +61,16 @@ class Server:
         self._idle.clear()
         self._busy.set()
         try:
-            await serve_caller(reader, writer)
+            await serve_caller(reader, writer, self._clusters)
         finally:
             self._callers.discard(task)
             if not self._callers:
                 self._idle.set()
 
 
-async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def serve_caller(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, clusters: Clusters
+) -> None:
     """One caller, from its hello until it is gone.
 
     It is read whether it reads or not: a caller of one thread that sends does not read meanwhile.
@@ -79,7 +83,7 @@ async def serve_caller(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             received += chunk
             for frame in cut_frames(received):
                 if session is None:
-                    session = await _open_session(frame, writer)
+                    session = await _open_session(frame, writer, clusters)
                 else:
                     await session.serve(frame)
     except (ConnectionError, _Refused):
@@ -96,11 +100,11 @@ class _Refused(Exception):
     """The caller has its answer: it cannot be served."""
 
 
-async def _open_session(hello: Frame, writer: asyncio.StreamWriter) -> Session:
+async def _open_session(hello: Frame, writer: asyncio.StreamWriter, clusters: Clusters) -> Session:
     """Raises `_Refused`."""
     session: Session | None = None
     try:
-        session = Session(hello.head, writer)
+        session = Session(hello.head, writer, clusters)
         await session.reach()
     except errors.HourwheelError as error:
         writer.write(pack(Frame({"n": 0, "error": type(error).__name__, "text": str(error)})))

@@ -1,9 +1,9 @@
 """What a bridge process does for one of its callers: see `hourwheel.integrations.bridge`.
 
 A frame of the caller has an operation, `op`, and a number, `n`, if it wants an answer; the answer
-has the same number. Messages are pushed as frames with a `tag`, which `ack` and `nack` name. When
-the caller is gone, by whatever death, what it held is given back at once, its groups and topics
-that were for the time being are deleted, and nothing of it remains.
+has the same number. Messages are pushed as frames with a `tag`, which `ack`, `nack` and `reject`
+name. When the caller is gone, by whatever death, what it held is given back at once, its groups and
+topics that were for the time being are deleted, and nothing of it remains.
 """
 
 import asyncio
@@ -13,16 +13,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from hourwheel import errors
-from hourwheel.client.admin import AsyncAdmin
+from hourwheel import errors, limits
 from hourwheel.client.message import Message, ReceivedMessage
-from hourwheel.client.producer import AsyncProducer
 from hourwheel.formats.frames import Frame, pack
 from hourwheel.integrations import queue_admin
 from hourwheel.integrations.bridge import VERSION
+from hourwheel.integrations.bridge_cluster import Clusters
 from hourwheel.integrations.leased_queue import LeasedQueue
-from hourwheel.transport.access import Tls
-from hourwheel.transport.channel import Channel
 
 POLL_WAIT_MS: Final = 20_000.0
 POLL_MESSAGES_MAX: Final = 100
@@ -36,23 +33,17 @@ _Operation = Callable[[Frame], Awaitable[dict[str, Any]]]
 class Session:
     """One caller. Belongs to one event loop."""
 
-    def __init__(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, hello: dict[str, Any], writer: asyncio.StreamWriter, clusters: Clusters
+    ) -> None:
         """Prepare what the first frame asks for. Raises InvalidArgument."""
         if hello.get("version") != VERSION:
             raise errors.FailedPrecondition("the bridge process is of another version; restart all")
-        tls, user = hello["tls"], hello["user"]
-        self._channel = Channel(
-            hello["servers"],
-            tls=Tls(**tls) if isinstance(tls, dict) else tls,
-            user=None if user is None else (user[0], user[1]),
-        )
         self._invisible_ms = int(hello["invisible_ms"])
         self._connect_ms = int(hello["connect_ms"])
         self._writer = writer
         self._answers: list[bytes] = []
         """To be written together, in this turn of the loop."""
-        self._producer = AsyncProducer(self._channel)
-        self._admin = AsyncAdmin(self._channel)
         self._held: dict[int, tuple[LeasedQueue, ReceivedMessage, int]] = {}
         """By tag; with the caller's channel."""
         self._last_tag = 0
@@ -80,6 +71,10 @@ class Session:
             "bind": self._bind,
             "cancel": self._cancel,
         }
+        self._clusters = clusters
+        self._cluster = clusters.enter(hello)
+        self._channel, self._admin = self._cluster.channel, self._cluster.admin
+        self._producer = self._cluster.producer
 
     async def reach(self) -> None:
         """Reach a node. Raises HourwheelError."""
@@ -101,6 +96,8 @@ class Session:
             case "nack":
                 returning = self._nack(**frame.head)
                 self._spawn(returning, self._returning)
+            case "reject":
+                self._spawn(self._reject(**frame.head))
             case "prefetch":
                 self._limits[frame.head["channel"]] = frame.head["count"]
                 await self._notify()
@@ -121,8 +118,7 @@ class Session:
             _log.warning("what a caller left behind is cleared away later: %r", error)
         for task in self._tasks:
             task.cancel()
-        await self._producer.close()
-        await self._channel.close()
+        await self._clusters.leave(self._cluster)
 
     async def _give_all_back(self) -> None:
         by_queue: dict[LeasedQueue, list[ReceivedMessage]] = {}
@@ -189,7 +185,7 @@ class Session:
             priority=head["priority"],
         )
         try:
-            soon = await self._producer.publish_soon(head["topic"], message)
+            soon = await self._cluster.publish_soon(head["topic"], message)
         except errors.HourwheelError as error:
             self._write_soon(Frame({"n": head["n"], **_described_error(error)}))
         else:
@@ -232,6 +228,33 @@ class Session:
         await self._notify()
         for queue, messages in by_queue.items():
             await queue.give_back(messages, delay_ms, not_begun=not_begun)
+
+    async def _reject(self, tags: list[int], reason: str, **_: object) -> None:
+        taken = [self._held.pop(tag) for tag in tags if tag in self._held]
+        for _queue, _message, channel in taken:
+            self._counts[channel] -= 1
+        await self._notify()
+        for queue, message, _channel in taken:
+            await self._make_dead_letter(queue, message, reason)
+
+    async def _make_dead_letter(
+        self, queue: LeasedQueue, message: ReceivedMessage, reason: str
+    ) -> None:
+        raw = reason.encode(errors="replace")[: limits.NACK_REASON_BYTES_MAX]
+        try:
+            await queue.reject(message, raw.decode(errors="ignore"))
+        except errors.HourwheelError as error:
+            queue.let_go(message)
+            _log.warning("%s: what was rejected comes again: %s", queue.topic, error)
+
+    async def _find_body(self, queue: LeasedQueue, message: ReceivedMessage) -> bytes | None:
+        """None: it is damaged, and a dead letter by now."""
+        try:
+            return message.body
+        except errors.InvalidBatch as error:
+            _log.warning("%s of %s is a dead letter: %s", message.message_id, queue.topic, error)
+            await self._make_dead_letter(queue, message, f"{type(error).__name__}: {error}")
+            return None
 
     # --- receiving ------------------------------------------------------------------------------
 
@@ -276,7 +299,7 @@ class Session:
                 found = await queue.receive(self._free(channel), POLL_WAIT_MS)
             except errors.HourwheelError as error:
                 _log.warning("cannot receive from %s: %s", queue.topic, error)
-                if not error.retriable:
+                if not error.retriable and not isinstance(error, errors.InvalidBatch):
                     await self._write(Frame(_described_error(error)))
                     return
                 await asyncio.sleep(RETRY_S)
@@ -297,12 +320,10 @@ class Session:
     async def _push(
         self, queue: LeasedQueue, message: ReceivedMessage, consumer: int, channel: int
     ) -> None:
+        body = await self._find_body(queue, message)
+        if body is None:
+            return
         tag = self._hold(queue, message, channel)
-        try:
-            body = message.body
-        except errors.InvalidBatch as error:
-            _log.warning("%s of %s is damaged: %s", message.message_id, queue.topic, error)
-            return  # it stays held, and is given back in the end
         await self._write(Frame({"consumer": consumer, **_described(message, tag)}, body))
 
     async def _get(self, frame: Frame) -> dict[str, Any]:
@@ -310,11 +331,12 @@ class Session:
         if self._returning:
             await asyncio.wait(self._returning)
         queue = self._queue(frame.head["topic"], frame.head["group"])
-        found = await queue.receive(1, frame.head["wait_ms"])
-        if not found:
-            return {}
-        tag = self._hold(queue, found[0], frame.head["channel"])
-        return {**_described(found[0], tag), "body": found[0].body}
+        while found := await queue.receive(1, frame.head["wait_ms"]):
+            body = await self._find_body(queue, found[0])
+            if body is not None:
+                tag = self._hold(queue, found[0], frame.head["channel"])
+                return {**_described(found[0], tag), "body": body}
+        return {}
 
     # --- queues ---------------------------------------------------------------------------------
 

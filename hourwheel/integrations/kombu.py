@@ -66,18 +66,40 @@ class QoS(virtual.QoS):
         self.channel.bridge.tell("ack", tags=[int(delivery_tag)])
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Not done: it comes again at once, or never."""
+        """Not done: it comes again at once, or is a dead letter of the group."""
+        message = self._delivered.get(delivery_tag)
+        super().ack(delivery_tag)
+        bridge, tags = self.channel.bridge, [int(delivery_tag)]
         if requeue:
-            super().ack(delivery_tag)
-            self.channel.bridge.tell("nack", tags=[int(delivery_tag)], delay_ms=0)
+            bridge.tell("nack", tags=tags, delay_ms=0)
         else:
-            self.ack(delivery_tag)
+            bridge.tell("reject", tags=tags, reason=_why_rejected(message))
+
+
+def _why_rejected(message: virtual.Message | None) -> str:
+    """As far as it is known here: which task. Celery tells its log why, and no transport."""
+    task = None if message is None else message.headers.get("task")
+    what = f"task {task}" if isinstance(task, str) else "it"
+    return f"its worker, whose log says why, rejected {what}"
+
+
+class Message(virtual.Message):
+    """A message, also where another program than kombu has published it."""
+
+    def __init__(self, payload: dict[str, Any], channel: Any = None, **kwargs: Any) -> None:
+        """As kombu makes them. The worker must not end by what kombu cannot read, but reject it."""
+        try:
+            super().__init__(payload, channel, **kwargs)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            tag = payload["properties"]["delivery_tag"]
+            super().__init__(_foreign(tag, str(payload.get("body"))), channel, **kwargs)
 
 
 class Channel(virtual.Channel):
     """A channel of a connection; its queues are topics."""
 
     QoS = QoS
+    Message = Message
     supports_fanout = True
 
     def __init__(self, connection: "Transport", **kwargs: Any) -> None:
@@ -505,20 +527,19 @@ def payload_of(frame: Frame) -> dict[str, Any]:
         properties["delivery_tag"] = str(frame.head["tag"])
         properties.setdefault("delivery_info", {})["redelivered"] = frame.head["attempt"] > 1
         headers = found.get("headers") or {}
+        if headers.get("eta") is not None:
+            headers["hourwheel_eta"], headers["eta"] = headers["eta"], None
     except (ValueError, TypeError, KeyError, AttributeError):
-        # Celery logs and drops what has no headers of a task: nothing is delivered for ever.
-        return _foreign(frame)
-    if headers.get("eta") is not None:
-        headers["hourwheel_eta"], headers["eta"] = headers["eta"], None
+        # Celery logs and rejects what has no headers of a task: nothing is delivered for ever.
+        return _foreign(str(frame.head["tag"]), frame.body.decode(errors="replace"))
     payload: dict[str, Any] = found
     return payload
 
 
-def _foreign(frame: Frame) -> dict[str, Any]:
-    """What somebody else has published to the topic, as bytes without a task's headers."""
-    tag = str(frame.head["tag"])
+def _foreign(tag: str, text: str) -> dict[str, Any]:
+    """What another program has published to the topic, without a task's headers."""
     return {
-        "body": frame.body.decode(errors="replace"),
+        "body": text,
         "content-type": "application/data",
         "content-encoding": "utf-8",
         "headers": {},

@@ -19,6 +19,7 @@ from kombu import Connection, Consumer, Producer, Queue
 from hourwheel import App, AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from hourwheel.clock import SystemClock
 from hourwheel.integrations.bridge import Bridge, Target
+from hourwheel.integrations.bridge_cluster import Clusters
 from hourwheel.integrations.bridge_server import serve_caller
 from hourwheel.integrations.dramatiq import HourwheelBroker
 from hourwheel.integrations.kombu import Transport
@@ -153,7 +154,7 @@ async def test_workers_of_celery_go_on(node: ChildNode, away: Away) -> None:
 
     async def serve(its: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=its)
-        callers.add(asyncio.create_task(serve_caller(reader, writer)))
+        callers.add(asyncio.create_task(serve_caller(reader, writer, Clusters())))
 
     class Local(Transport):  # type: ignore[misc]
         @staticmethod

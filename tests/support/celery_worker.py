@@ -14,6 +14,7 @@ from tests.support.task_program import TaskProgram
 
 PROGRAM: Final = """
     from celery import Celery
+    from celery.exceptions import Reject
 
     import hourwheel.integrations.kombu
 
@@ -21,7 +22,10 @@ PROGRAM: Final = """
     app.conf.update(
         beat_schedule={"each second": {"task": "shop.note", "schedule": 1.0, "args": ("beat",)}},
         broker_connection_retry_on_startup=True,
-        task_ignore_result=True,
+        broker_transport_options={"visibility_timeout": 900},
+        result_backend=os.environ.get("RESULTS"),
+        result_chord_retry_interval=0.1,
+        task_ignore_result="RESULTS" not in os.environ,
         worker_lost_wait=0.1,
         worker_pool_putlocks="LISTENS" not in os.environ,
         worker_prefetch_multiplier=4,
@@ -31,6 +35,22 @@ PROGRAM: Final = """
     @app.task
     def note(what):
         write("note", what)
+
+    @app.task
+    def add(one, other):
+        write("add", f"{one}+{other}")
+        return one + other
+
+    @app.task
+    def total(numbers):
+        write("total", sum(numbers))
+        return sum(numbers)
+
+    @app.task(acks_late=True)
+    def refuse(what):
+        write("refuse", what)
+        if not Path("willing").exists():
+            raise Reject("not yet", requeue=False)
 
     @app.task(bind=True, max_retries=5)
     def flaky(self, what):
@@ -42,11 +62,12 @@ PROGRAM: Final = """
     def late(self, what):
         is_again = self.request.delivery_info["redelivered"]
         write("late", what)
-        if what == "kill" and not is_again:
+        if what == "poison" or what == "kill" and not is_again:
             os.kill(os.getpid(), 9)
         if what == "hang" and not is_again:
             time.sleep(1_000)
 """
+"""Its leases are longer than any test waits (`eventually`): nothing comes again by their end."""
 
 
 class CeleryWorker(TaskProgram):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hourwheel.integrations.bridge import Bridge, Target
+from hourwheel.integrations.bridge_cluster import Clusters
 from hourwheel.integrations.bridge_server import serve_caller
 from tests.support.fake_node import FakeNode
 
@@ -19,6 +20,7 @@ class LocalBridge:
         self.node = node
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._clusters = Clusters()
 
     @property
     def target(self) -> Target:
@@ -33,7 +35,7 @@ class LocalBridge:
     async def serve(self, its: socket.socket) -> None:
         """Whoever has the other end."""
         reader, writer = await asyncio.open_unix_connection(sock=its)
-        self._tasks.add(asyncio.create_task(serve_caller(reader, writer)))
+        self._tasks.add(asyncio.create_task(serve_caller(reader, writer, self._clusters)))
 
     async def done(self) -> None:
         """Wait for the end of all that callers have left behind."""

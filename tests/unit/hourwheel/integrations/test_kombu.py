@@ -142,13 +142,122 @@ async def test_what_is_held_comes_again_when_it_is_requeued_or_the_connection_en
             assert second.delivery_info["redelivered"]
         with connected(local) as connection:
             (third,) = take(connection, TASKS)
-            third.reject()
+            third.ack()
 
     await asyncio.to_thread(work)
     await local.done()
     (message,) = local.node.messages
     assert message.attempt == 3
     assert local.node.acked() == {message.body}
+
+
+def dead_letters(local: LocalBridge) -> list[str]:
+    """Why each is one."""
+    return [one.reason for one in local.node.calls["Nack"] if one.dead_letter]
+
+
+async def test_what_is_rejected_is_a_dead_letter_that_says_which_task_it_is(
+    local: LocalBridge,
+) -> None:
+    def work() -> None:
+        with connected(local) as connection:
+            Producer(connection).publish("a", routing_key="tasks", headers={"task": "shop.gone"})
+            Producer(connection).publish("b", routing_key="tasks")
+            for found in take(connection, TASKS, count=2, prefetch_count=2):
+                found.reject()
+            Producer(connection).publish("c", routing_key="tasks")
+            (third,) = take(connection, TASKS, prefetch_count=2)
+            third.ack()
+
+    await asyncio.to_thread(work)
+    await local.done()
+    assert dead_letters(local) == [
+        "its worker, whose log says why, rejected task shop.gone",
+        "its worker, whose log says why, rejected it",
+    ]
+    assert local.node.acked() == {local.node.messages[2].body}
+    assert all(one.attempt == 1 for one in local.node.messages)
+
+
+async def test_what_cannot_be_rejected_comes_again_when_its_lease_ends(
+    local: LocalBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    local.node.fail_next("Nack", errors.PermissionDenied("no"))
+
+    def work() -> None:
+        with connected(local) as connection:
+            Producer(connection).publish("a", routing_key="tasks")
+            (found,) = take(connection, TASKS)
+            found.reject()
+
+    await asyncio.to_thread(work)
+    await local.done()
+    assert "comes again" in caplog.text
+    assert local.node.acked() == set()
+
+
+async def test_message_that_is_damaged_is_a_dead_letter_and_the_next_one_comes(
+    local: LocalBridge, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes none of the places that a consumer has, of which this one has one."""
+
+    def work() -> None:
+        with connected(local) as connection:
+            producer = Producer(connection)
+            for number in range(4):
+                producer.publish({"n": number}, routing_key="tasks")
+            for number in (0, 2):
+                local.node.messages[number].crc ^= 1
+            (second,) = take(connection, TASKS, prefetch_count=1)
+            assert second.payload == {"n": 1}
+            second.ack()
+            fourth = connection.default_channel.basic_get("tasks")
+            assert json.loads(fourth.body) == {"n": 3}
+
+    await asyncio.to_thread(work)
+    await local.done()
+    assert [one.partition(":")[0] for one in dead_letters(local)] == ["InvalidBatch"] * 2
+    assert caplog.text.count("is a dead letter") == 2
+
+
+async def test_deliveries_that_are_damaged_on_the_way_are_waited_for(local: LocalBridge) -> None:
+    local.node.damage_next_delivery = True
+
+    def work() -> None:
+        with connected(local) as connection:
+            for number in range(2):
+                Producer(connection).publish({"n": number}, routing_key="tasks")
+            (second,) = take(connection, TASKS, prefetch_count=1)
+            assert second.payload == {"n": 1}
+
+    await asyncio.to_thread(work)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff",
+        b'{"properties": {}, "headers": [1]}',
+        b'{"properties": {"body_encoding": "base64"}, "body": "x"}',
+        b'{"properties": {"body_encoding": "rot13"}, "body": "x"}',
+        b'{"properties": {"body_encoding": 3}, "body": "x"}',
+        b'{"properties": {"delivery_info": []}, "body": "x"}',
+    ],
+)
+async def test_what_others_have_published_is_there_to_be_rejected(
+    local: LocalBridge, body: bytes
+) -> None:
+    local.node.add_topic("tasks", body)
+
+    def work() -> None:
+        with connected(local) as connection:
+            (found,) = take(connection, TASKS)
+            assert (found.headers, found.content_type) == ({}, "application/data")
+            found.reject()
+
+    await asyncio.to_thread(work)
+    await local.done()
+    assert dead_letters(local) == ["its worker, whose log says why, rejected it"]
 
 
 async def test_messages_are_fetched_one_by_one(local: LocalBridge) -> None:

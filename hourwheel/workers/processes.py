@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from hourwheel import errors
@@ -156,10 +156,11 @@ class Child:
             async with asyncio.timeout(handler.time_limit_ms / 1_000 + OVERTIME_S):
                 return frames.result_of(await answer)
         except TimeoutError:
-            was_alone = self._begun() <= {number}
+            begun = self._begun()
             self.kill()
             reason = f"{handler.name} took longer than {handler.time_limit_ms} ms, and hung"
-            raise ChildGone(had_begun=True, was_alone=was_alone, reason=reason) from None
+            had_begun, was_alone = number in begun, begun == {number}
+            raise ChildGone(had_begun=had_begun, was_alone=was_alone, reason=reason) from None
         finally:
             self._counts[handler] -= 1
             if self._running.get(number) is answer:
@@ -288,13 +289,19 @@ class Processes:
         """Children that take messages. May be called in another thread."""
         return sum(not child.is_gone for child in self._children.copy())
 
-    async def run(self, handler: Handler, context: MessageContext) -> Result:
+    async def run(
+        self,
+        handler: Handler,
+        context: MessageContext,
+        note_begun: Callable[[], None] = lambda: None,
+    ) -> Result:
         """See `Runner.run`."""
         given_back = NOT_BEGUN
         for _ in range(UNBEGUN_TRIES):
             child = await self._pick(handler)
             if child is None:
                 return NOT_BEGUN
+            note_begun()
             try:
                 return await self._run_in(child, handler, context)
             except ChildGone as gone:

@@ -7,6 +7,8 @@ at the node, where it costs no attempt. While a handler runs its lease is made l
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
+from threading import Event
 from typing import Final, NamedTuple, Protocol
 
 from hourwheel import errors
@@ -32,8 +34,17 @@ _log = logging.getLogger("hourwheel.worker")
 class Runner(Protocol):
     """Runs handlers somewhere."""
 
-    async def run(self, handler: Handler, context: MessageContext) -> Result:
-        """What became of a message. Raises nothing but `CancelledError`."""
+    async def run(
+        self, handler: Handler, context: MessageContext, note_begun: Callable[[], None]
+    ) -> Result:
+        """What became of a message. Raises nothing but `CancelledError`.
+
+        Args:
+            handler: is called.
+            context: of the message.
+            note_begun: called before the program's own code may run for it; in any thread, and
+                perhaps more than once.
+        """
         ...
 
 
@@ -212,27 +223,27 @@ class Service:
             _log.error("a result could not be sent to the broker: %r", error)
 
     async def _work(self, message: ReceivedMessage) -> None:
-        given_back = NOT_BEGUN
+        has_begun = Event()
         try:
             async with self._slots.gate:
-                given_back = GIVEN_BACK
                 begun_ms = self._clock.monotonic_ms()
-                result = await self._run(message)
+                result = await self._run(message, has_begun.set)
             self.durations.add(self._clock.monotonic_ms() - begun_ms)
             self.counts[result.kind] += 1
             await tell(self._consumer, message, result, self.handler.name)
         except asyncio.CancelledError:
+            given_back = GIVEN_BACK if has_begun.is_set() else NOT_BEGUN
             await give_back(self._consumer, message, given_back)
             raise
         finally:
             self._leases.remove(message.batch)
 
-    async def _run(self, message: ReceivedMessage) -> Result:
+    async def _run(self, message: ReceivedMessage, note_begun: Callable[[], None]) -> Result:
         try:
             context = MessageContext.of(message, self.handler.group)
         except errors.HourwheelError as error:
             return failed(f"the message cannot be read: {error}")
-        return await self._runner.run(self.handler, context)
+        return await self._runner.run(self.handler, context, note_begun)
 
     async def _close(self) -> None:
         try:

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,17 +37,27 @@ class Consumer:
 
 
 class Runner:
+    """Of handlers that take for ever; `begins`: as soon as they are to."""
+
     has_begun = False
 
-    async def run(self, handler: object, context: MessageContext) -> Result:
-        """Of handlers that take for ever."""
-        self.has_begun = True
-        return await asyncio.get_running_loop().create_future()
+    def __init__(self, *, begins: bool) -> None:
+        self._begins = begins
+
+    async def run(
+        self, handler: object, context: MessageContext, note_begun: Callable[[], None]
+    ) -> Result:
+        if self._begins:
+            self.has_begun = True
+            note_begun()
+        never: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        return await never
 
 
+@pytest.mark.parametrize("begins", [True, False])
 @pytest.mark.parametrize("turns", range(1, 7))
 async def test_what_a_poll_has_brought_is_given_back_whenever_the_worker_is_cancelled(
-    monkeypatch: pytest.MonkeyPatch, turns: int
+    monkeypatch: pytest.MonkeyPatch, turns: int, *, begins: bool
 ) -> None:
     """Also in the turn of the loop in which the poll has ended, and nobody has looked yet.
 
@@ -66,7 +77,7 @@ async def test_what_a_poll_has_brought_is_given_back_whenever_the_worker_is_canc
 
     monkeypatch.setattr(service, "AsyncConsumer", make)
     channel: Any = SimpleNamespace(is_connected=True)
-    runner = Runner()
+    runner = Runner(begins=begins)
     parts = Parts(channel, runner, SystemClock())
     one = Service(parts, app.handlers[0], "orders", Slots(4))
     serving = asyncio.create_task(one.serve(asyncio.Event()))

@@ -4,6 +4,7 @@ Secrets are in files: options are seen by all users of the machine.
 """
 
 from contextvars import ContextVar
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -85,6 +86,12 @@ def _path(file: _File) -> str:
 def current_access() -> Access:
     """As the options of the command that runs say."""
     return CURRENT.get()
+
+
+def given_files(context: typer.Context) -> AccessFiles:
+    """What the options before the command name, for programs that read it themselves."""
+    params = context.find_root().params
+    return AccessFiles(**{one.name: _path(params.get(one.name)) for one in fields(AccessFiles)})
 
 
 def access_options() -> dict[str, Any]:

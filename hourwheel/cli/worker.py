@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
+from hourwheel.cli.access import given_files
 from hourwheel.cli.exit_codes import ExitCode
-from hourwheel.cli.options import duration_option
-from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
-from hourwheel.workers.app import App, load_app
+from hourwheel.cli.options import duration_option, from_above, servers_option
+from hourwheel.cli.output import LogFormatOption, Output, run
 from hourwheel.workers.command import STOP_MS, WorkerOptions, run_worker
+from hourwheel.workers.logs import LogFormat, configure_logs
+from hourwheel.workers.program import Program
 
 
 def _as_celery_has_it(given: str | None) -> None:
@@ -35,6 +37,7 @@ def _as_celery_counts(given: str | None) -> None:
 
 
 def worker(
+    context: typer.Context,
     target: Annotated[str, typer.Argument(help="Where the app is, as module:app.")],
     process_count: Annotated[
         int, typer.Option("--processes", "-p", min=1, max=256, help="Processes for handlers.")
@@ -53,6 +56,17 @@ def worker(
         str, typer.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics here.")
     ] = "",
     log_format: LogFormatOption = LogFormat.TEXT,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HOURWHEEL_SERVER",
+            parser=servers_option,
+            callback=from_above,
+            metavar="HOST:PORT,...",
+            help="A node, or several with commas, in place of the app's.",
+            show_default="the app's",
+        ),
+    ] = None,
     *,
     is_reloading: Annotated[
         bool, typer.Option("--reload", help="For development: begin anew when a file changes.")
@@ -85,12 +99,12 @@ def worker(
         _run_and_reload(sys.argv)
         return
     sys.path.insert(0, str(Path.cwd()))
-    options = WorkerOptions(target, process_count, stop_ms, _address(health))
-    run(output, _serve(target, options))
+    program = Program(target, server or "", given_files(context), log_format)
+    run(output, _serve(WorkerOptions(program, process_count, stop_ms, _address(health))))
 
 
-async def _serve(target: str, options: WorkerOptions) -> None:
-    app: App = await asyncio.to_thread(load_app, target)
+async def _serve(options: WorkerOptions) -> None:
+    app = await asyncio.to_thread(options.program.load)
     await run_worker(app, options)
 
 

@@ -14,6 +14,7 @@ from hourwheel.workers.app import App
 from hourwheel.workers.health import HandlerHealth, HealthServer, WorkerHealth
 from hourwheel.workers.metrics import FAMILIES
 from hourwheel.workers.processes import Processes
+from hourwheel.workers.program import Program
 from hourwheel.workers.service import Parts
 from hourwheel.workers.worker import Worker
 
@@ -28,8 +29,7 @@ _log = logging.getLogger("hourwheel.worker")
 class WorkerOptions:
     """How a worker is run."""
 
-    target: str
-    """Where the app is: "module:app"."""
+    program: Program
     process_count: int = 1
     stop_ms: int = STOP_MS
     """How long handlers may take to end when the worker is to stop."""
@@ -49,10 +49,10 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
         HourwheelError: a failure that trying again does not mend.
     """
     if not app.handlers:
-        raise errors.FailedPrecondition(f"{options.target} has no handlers")
+        raise errors.FailedPrecondition(f"{options.program.target} has no handlers")
     stopping, ending = asyncio.Event(), asyncio.Event()
     _listen_to_signals(stopping, ending)
-    processes = Processes(options.target, app.handlers, options.process_count)
+    processes = Processes(options.program, app.handlers, options.process_count)
     async with contextlib.AsyncExitStack() as leaving:
         if not await _start(processes, leaving, stopping):
             return

@@ -24,6 +24,7 @@ from hourwheel.workers import frames
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.execution import GRACE_S
 from hourwheel.workers.handler import Handler, MessageContext
+from hourwheel.workers.program import Program
 from hourwheel.workers.results import GIVEN_BACK, NOT_BEGUN, Result, failed
 
 OVERTIME_S: Final = GRACE_S + 3.0
@@ -74,7 +75,7 @@ class Child:
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
-    async def start(cls, target: str) -> Self:
+    async def start(cls, program: Program) -> Self:
         """A child that has imported the program.
 
         Raises:
@@ -89,7 +90,7 @@ class Child:
                 sys.executable,
                 "-m",
                 "hourwheel.workers.child",
-                target,
+                program.pack(),
                 *map(str, fds),
                 pass_fds=fds,
             )
@@ -121,7 +122,7 @@ class Child:
                 await process.wait()
         if child is None:
             raise errors.FailedPrecondition(
-                f"{target} could not be loaded in a process of its own; it says why above"
+                f"{program.target} could not be loaded in a process of its own; it says why above"
             )
         return child
 
@@ -227,9 +228,9 @@ def _end_of(code: int) -> str:
 class Processes:
     """Several children. Runs each message in the one that has least to do."""
 
-    def __init__(self, target: str, handlers: Sequence[Handler], count: int) -> None:
-        """`target`: where the program is, "module:app"; `count`: how many."""
-        self._target, self._count = target, count
+    def __init__(self, program: Program, handlers: Sequence[Handler], count: int) -> None:
+        """`program`: what each loads; `count`: how many."""
+        self._program, self._count = program, count
         self._index_of = {handler: index for index, handler in enumerate(handlers)}
         self._children: set[Child] = set()
         self._lone_children: set[Child] = set()
@@ -262,7 +263,7 @@ class Processes:
         return self
 
     async def _start_one(self) -> None:
-        self._children.add(await Child.start(self._target))
+        self._children.add(await Child.start(self._program))
 
     async def __aexit__(self, *_: object) -> None:
         """End them."""
@@ -319,7 +320,7 @@ class Processes:
     async def _run_alone(self, handler: Handler, context: MessageContext) -> Result:
         """In a child that has nothing else to do: what becomes of it is this message's doing."""
         try:
-            child = await Child.start(self._target)
+            child = await Child.start(self._program)
         except errors.FailedPrecondition as error:
             return failed(f"{handler.name}: {error}")
         self._lone_children.add(child)

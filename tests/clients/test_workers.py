@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from hourwheel import App, AsyncAdmin, AsyncProducer, Message
+from hourwheel import App, AsyncAdmin, AsyncConsumer, AsyncProducer, Message
 from node.process.subprocess_node import ChildNode
 from tests.support.eventually import until
 
@@ -107,6 +107,7 @@ async def node(tmp_path: Path) -> AsyncIterator[ChildNode]:
             await admin.put_group("shop", retry_delay_ms=1, invisible_ms=3_000, attempts_max=3)
             await admin.create_topic("orders")
             await admin.create_topic("slow")
+            await admin.create_topic("answers")
         yield found
 
 
@@ -159,6 +160,42 @@ async def test_leases_last_a_stop_ends_what_is_begun_and_a_second_one_gives_it_b
         assert await worker.stop() == 0
     _, attempt, how = worker.done()[1]
     assert (attempt, how) == ("2", "second"), "no poll has leased what was given back"
+
+
+LOGGING_PROGRAM = """
+    import logging
+    import os
+
+    from hourwheel import App
+
+    app = App("127.0.0.1:1", group="shop")
+    logging.getLogger("shop").info("imported in %d", os.getpid())
+
+    @app.handler("orders")
+    def handle(how: str) -> None:
+        logging.getLogger("shop").info("handled by %d", os.getpid())
+        app.publish("answers", how)
+"""
+
+
+async def test_children_log_and_publish_as_the_command_line_says(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    """JSON, from the import on; and at the node of an option, which the code does not know."""
+    await publish(node.address, "orders", "ok")
+    options = "--log-format", "json", "--server", node.address, "-p", "2"
+    worker = RunningWorker(tmp_path, "127.0.0.1:2", *options, program=LOGGING_PROGRAM)
+    async with worker, AsyncConsumer(node.address, group="x", topic="answers") as consumer:
+        handled = json.loads(await worker.until_said("handled by"))
+        assert handled["logger"] == "shop"
+        assert handled["event"] != f"handled by {worker.process.pid}"
+        async with asyncio.timeout(60):
+            while not (found := await consumer.receive()):
+                pass
+        assert [one.body for one in found] == [b"ok"]
+        assert await worker.stop() == 0
+    lines = [json.loads(line) for line in worker.said.splitlines()]
+    assert all(one["event"] for one in lines)
 
 
 async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hourwheel.workers.app import App
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.handler import MessageContext
 from hourwheel.workers.processes import Child, Processes
+from hourwheel.workers.program import Program
 from hourwheel.workers.results import GIVEN_BACK, NOT_BEGUN, Result, ResultKind
 from tests.support.eventually import until
 
@@ -70,7 +71,7 @@ async def test_what_a_child_has_not_begun_when_all_end_was_no_attempt(
 ) -> None:
     children: list[Child] = []
 
-    async def start(_: str) -> Child:
+    async def start(_: Program) -> Child:
         reader, process = asyncio.StreamReader(), Process()
         marks, marks_fd = BegunMarks.make()
         os.close(marks_fd)
@@ -83,7 +84,7 @@ async def test_what_a_child_has_not_begun_when_all_end_was_no_attempt(
         return children[-1]
 
     monkeypatch.setattr(Child, "start", start)
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         running = [asyncio.create_task(processes.run(app.handlers[0], CONTEXT))]
         await until(lambda: children[0].running_count == 1)
         processes.end_handlers()
@@ -102,7 +103,7 @@ async def test_what_a_hung_child_has_not_begun_costs_no_attempt(
     hasty.handler("orders", time_limit="1ms")(nothing)
     children: list[Child] = []
 
-    async def start(_: str) -> Child:
+    async def start(_: Program) -> Child:
         reader, process = asyncio.StreamReader(), Process()
         marks, marks_fd = BegunMarks.make()
         os.close(marks_fd)
@@ -116,7 +117,7 @@ async def test_what_a_hung_child_has_not_begun_costs_no_attempt(
         return children[-1]
 
     monkeypatch.setattr(Child, "start", start)
-    async with Processes("shop:app", hasty.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), hasty.handlers, 1) as processes:
         async with asyncio.timeout(30):
             result = await processes.run(hasty.handlers[0], CONTEXT)
     assert result.kind is ResultKind.DONE

@@ -16,10 +16,8 @@ from hourwheel.workers.metrics import FAMILIES
 from hourwheel.workers.processes import Processes
 from hourwheel.workers.program import Program
 from hourwheel.workers.service import Parts
-from hourwheel.workers.worker import Worker
+from hourwheel.workers.worker import STOP_MS, Worker
 
-STOP_MS: Final = 25_000
-"""With `END_S` it is within the 30 s that Kubernetes gives."""
 END_S: Final = 1.5
 """How long giving messages back may take when handlers were ended; and leaving, without."""
 _log = logging.getLogger("hourwheel.worker")
@@ -122,9 +120,10 @@ def _listen_to_signals(stopping: asyncio.Event, ending: asyncio.Event) -> None:
 async def _serve_until(worker: Worker, processes: Processes, stops: _Stops) -> None:
     serving = asyncio.create_task(worker.run())
     stop = asyncio.create_task(stops.stopping.wait())
+    fail = asyncio.create_task(worker.wait_for_stop())
     end = asyncio.create_task(stops.ending.wait())
     try:
-        await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, stop, fail}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
             _log.info("stopping: what is in work has %d s to end", stops.stop_ms // 1_000)
             worker.stop()
@@ -140,12 +139,14 @@ async def _serve_until(worker: Worker, processes: Processes, stops: _Stops) -> N
             processes.end_handlers()
             await asyncio.wait({serving}, timeout=END_S)
             if serving.done() and not serving.cancelled():
-                serving.exception()  # its log has reported it
+                serving.exception()  # its log has reported it, or it is raised now
+            if worker.error is not None:
+                raise worker.error
     finally:
         for _ in range(2):  # the second time it ends what the first one has begun
-            for task in (serving, stop, end):
+            for task in (serving, stop, fail, end):
                 task.cancel()
-            await asyncio.wait({serving, stop, end}, timeout=END_S)
+            await asyncio.wait({serving, stop, fail, end}, timeout=END_S)
 
 
 def _serve_health(

@@ -48,6 +48,24 @@ class Runner(Protocol):
         ...
 
 
+class Stopping(asyncio.Event):
+    """Set when a worker is to receive no more: because it is asked to, or because a part failed."""
+
+    def __init__(self) -> None:
+        """Not yet."""
+        super().__init__()
+        self.error: BaseException | None = None
+        """What failed first."""
+
+    def fail(self, error: BaseException) -> None:
+        """A part cannot go on. The others end what they have in work."""
+        if self.error is None:
+            self.error = error
+            if not self.is_set():
+                _log.error("stopping, for the worker cannot go on: %s", error)
+        self.set()
+
+
 class Parts(NamedTuple):
     """What all services of a worker have in common."""
 
@@ -134,13 +152,19 @@ class Service:
         """Leases that ended while a message was in work."""
         return self._leases.lost_count
 
-    async def serve(self, stopping: asyncio.Event) -> None:
-        """Receive until `stopping` is set, wait for what is in work. Raises as `Worker.run`."""
+    async def serve(self, stopping: Stopping) -> None:
+        """Receive until `stopping` is set, wait for what is in work.
+
+        A failure that trying again does not mend is one of `stopping`.
+        """
         stop = asyncio.create_task(stopping.wait())
         is_settled = False
         try:
-            while not stopping.is_set():
-                await self._serve_once(stop)
+            try:
+                while not stopping.is_set():
+                    await self._serve_once(stop)
+            except errors.HourwheelError as error:
+                stopping.fail(error)
             await self._consumer.settle()
             is_settled = True
             if self._tasks:

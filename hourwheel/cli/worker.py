@@ -1,11 +1,11 @@
 """`hourwheel worker`."""
 
 import asyncio
-import shlex
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,9 +13,14 @@ from hourwheel.cli.access import given_files
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import duration_option, from_above, servers_option
 from hourwheel.cli.output import LogFormatOption, Output, run
-from hourwheel.workers.command import STOP_MS, WorkerOptions, run_worker
+from hourwheel.workers.command import WorkerOptions, run_worker
 from hourwheel.workers.logs import LogFormat, configure_logs
 from hourwheel.workers.program import Program
+from hourwheel.workers.reload import Reloader
+from hourwheel.workers.worker import STOP_MS
+
+_RELOADED: Final = "--reloaded"
+"""What a worker is given in place of --reload, which begins it."""
 
 
 def _as_celery_has_it(given: str | None) -> None:
@@ -71,6 +76,7 @@ def worker(
     is_reloading: Annotated[
         bool, typer.Option("--reload", help="For development: begin anew when a file changes.")
     ] = False,
+    is_reloaded: Annotated[bool, typer.Option(_RELOADED, hidden=True)] = False,
     _app: Annotated[
         str | None,
         typer.Option(
@@ -96,11 +102,19 @@ def worker(
     configure_logs(log_format)
     output = Output(is_json=False)
     if is_reloading:
-        _run_and_reload(sys.argv)
-        return
+        raise typer.Exit(_run_and_reload(sys.argv, stop_ms))
+    if is_reloaded:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path.insert(0, str(Path.cwd()))
     program = Program(target, server or "", given_files(context), log_format)
-    run(output, _serve(WorkerOptions(program, process_count, stop_ms, _address(health))))
+    options = WorkerOptions(
+        program,
+        process_count,
+        stop_ms,
+        _address(health),
+        ends_by_interrupt=not is_reloaded,
+    )
+    run(output, _serve(options))
 
 
 async def _serve(options: WorkerOptions) -> None:
@@ -117,21 +131,19 @@ def _address(text: str) -> tuple[str, int] | None:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _run_and_reload(arguments: list[str]) -> None:
+def _run_and_reload(arguments: list[str], stop_ms: int) -> int:
     try:
         watchfiles = import_module("watchfiles")
     except ImportError:
         sys.stderr.write("--reload needs watchfiles: pip install 'hourwheel[workers]'\n")
         raise typer.Exit(ExitCode.UNAVAILABLE) from None
     again = [
-        sys.executable,
-        "-m",
-        "hourwheel.cli",
-        *(one for one in arguments[1:] if one != "--reload"),
+        *(sys.executable, "-m", "hourwheel.cli"),
+        *(_RELOADED if one == "--reload" else one for one in arguments[1:]),
     ]
-    watchfiles.run_process(
-        str(Path.cwd()),
-        target=shlex.join(again),
-        target_type="command",
-        watch_filter=watchfiles.PythonFilter(),
-    )
+
+    async def reload() -> int:
+        changes = watchfiles.awatch(str(Path.cwd()), watch_filter=watchfiles.PythonFilter())
+        return await Reloader(again, stop_ms).run(changes)
+
+    return asyncio.run(reload())

@@ -33,6 +33,8 @@ class WorkerOptions:
     """How long handlers may take to end when the worker is to stop."""
     health: tuple[str, int] | None = None
     """Address and port of probes and metrics; None: none."""
+    ends_by_interrupt: bool = True
+    """By SIGINT, as by SIGTERM; False: a terminal's is another process's business (`reload`)."""
 
 
 async def run_worker(app: App, options: WorkerOptions) -> None:
@@ -49,7 +51,7 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
     if not app.handlers:
         raise errors.FailedPrecondition(f"{options.program.target} has no handlers")
     stopping, ending = asyncio.Event(), asyncio.Event()
-    _listen_to_signals(stopping, ending)
+    _listen_to_signals(stopping, ending, options)
     processes = Processes(options.program, app.handlers, options.process_count)
     async with contextlib.AsyncExitStack() as leaving:
         if not await _start(processes, leaving, stopping):
@@ -106,15 +108,18 @@ async def _start(
         await asyncio.gather(start, stop, return_exceptions=True)
 
 
-def _listen_to_signals(stopping: asyncio.Event, ending: asyncio.Event) -> None:
+def _listen_to_signals(
+    stopping: asyncio.Event, ending: asyncio.Event, options: WorkerOptions
+) -> None:
     def on_signal() -> None:
         if ending.is_set():
             os._exit(1)  # children see it, and end
         (ending if stopping.is_set() else stopping).set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGTERM, on_signal)
+    if options.ends_by_interrupt:
+        loop.add_signal_handler(signal.SIGINT, on_signal)
 
 
 async def _serve_until(worker: Worker, processes: Processes, stops: _Stops) -> None:

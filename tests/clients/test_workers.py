@@ -75,6 +75,7 @@ class RunningWorker:
             cwd=self.folder,
             env={**os.environ, "HOURWHEEL_SERVER": self._server},
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         return self
 
@@ -227,16 +228,33 @@ async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:
         assert await worker.stop() == 0
 
 
-async def test_a_worker_begins_anew_when_its_program_changes(
+async def test_a_worker_begins_anew_when_its_program_changes_and_ends_by_one_interrupt(
     node: ChildNode, tmp_path: Path
 ) -> None:
-    async with RunningWorker(tmp_path, node.address, "--reload") as worker:
-        await worker.until_said("2 handlers")
-        changed = (tmp_path / "shop.py").read_text().replace("slow", "slower")
-        (tmp_path / "shop.py").write_text(changed)
-        await worker.until_said("stopping")
-        await worker.until_said("2 handlers")
-        assert await worker.stop() == 0
+    """A terminal sends SIGINT to all processes of a command. Handlers end what they have begun."""
+    begun, go_on = tmp_path / "begun.txt", tmp_path / "go.txt"
+    program = PROGRAM.replace(
+        "await asyncio.sleep(4)",
+        "while not Path('go.txt').exists(): await asyncio.sleep(0.01)",
+    )
+    worker = RunningWorker(tmp_path, node.address, "--reload", program=program)
+    async with worker:
+        for how in ("reload", "interrupt"):
+            await worker.until_said("2 handlers")
+            await publish(node.address, "slow", how)
+            await until(begun.exists)
+            if how == "reload":
+                changed = (tmp_path / "shop.py").read_text()
+                (tmp_path / "shop.py").write_text(changed + "# changed\n")
+            else:
+                os.killpg(worker.process.pid, signal.SIGINT)
+            await worker.until_said("stopping")
+            begun.unlink()
+            go_on.touch()
+            await until(lambda: [one[2] for one in worker.done()][-1:] == [how])  # noqa: B023
+            go_on.unlink()
+        assert await worker.process.wait() == 0
+    assert [one[1:] for one in worker.done()] == [["1", "reload"], ["1", "interrupt"]]
 
 
 async def test_an_app_serves_within_a_program(node: ChildNode) -> None:

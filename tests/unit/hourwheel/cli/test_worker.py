@@ -44,15 +44,22 @@ def test_worker_that_reloads_is_run_again_without_that_option(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[Any] = []
-    fake = SimpleNamespace(
-        run_process=lambda *paths, **settings: ran.append((paths, settings["target"])),
-        PythonFilter=lambda: None,
-    )
+
+    class Reloader:
+        def __init__(self, *given: Any) -> None:
+            ran.extend(given)
+
+        async def run(self, changes: str) -> int:
+            ran.append(changes)
+            return 3
+
+    fake = SimpleNamespace(awatch=lambda path, **_: path, PythonFilter=lambda: None)
     monkeypatch.setitem(sys.modules, "watchfiles", fake)
+    monkeypatch.setattr("hourwheel.cli.worker.Reloader", Reloader)
     monkeypatch.setattr(sys, "argv", ["hourwheel", "worker", "shop:app", "--reload", "-p", "3"])
-    assert cli("worker", "shop:app", "--reload").exit_code == 0
-    target = f"{sys.executable} -m hourwheel.cli worker shop:app -p 3"
-    assert ran == [((str(Path.cwd()),), target)]
+    assert cli("worker", "shop:app", "--reload", "--stop-within", "7s").exit_code == 3
+    begin = f"{sys.executable} -m hourwheel.cli worker shop:app --reloaded -p 3".split()
+    assert ran == [begin, 7_000, str(Path.cwd())]
 
 
 def test_worker_that_reloads_says_what_it_needs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +78,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[App, W
         found.append((app, options))
 
     monkeypatch.setattr("hourwheel.cli.worker.run_worker", run_worker)
+    monkeypatch.setattr("hourwheel.cli.worker.configure_logs", lambda _: None)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "connected", raising=False)
     (tmp_path / "login").write_text("shop:secret")

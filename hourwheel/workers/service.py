@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from hourwheel import errors
 from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.groups.membership import Broadcast
 from hourwheel.client.message import ReceivedMessage
 from hourwheel.clock import Clock
 from hourwheel.transport.channel import Channel
@@ -114,8 +115,23 @@ class Slots:
 class Service:
     """Of one handler and topic: its consumer, its leases, and what it has in work."""
 
-    def __init__(self, parts: Parts, handler: Handler, topic: str, slots: Slots) -> None:
-        """`slots`: may be shared with other topics of the handler."""
+    def __init__(
+        self,
+        parts: Parts,
+        handler: Handler,
+        topic: str,
+        slots: Slots,
+        broadcast: Broadcast | None = None,
+    ) -> None:
+        """Nothing is received yet.
+
+        Args:
+            parts: of the worker.
+            handler: is called.
+            topic: where messages come from.
+            slots: may be shared with other topics of the handler.
+            broadcast: as what it is a member of its group; None: it is none.
+        """
         self.handler, self.topic = handler, topic
         self._runner, self._clock, self._slots = parts.runner, parts.clock, slots
         slots.sharer_count += 1
@@ -128,7 +144,7 @@ class Service:
                 filter=handler.filter,
                 invisible_ms=handler.invisible_ms,
                 prefetch_messages=0,
-                broadcast=handler.broadcast or False,
+                broadcast=broadcast or False,
             )
         except errors.HourwheelError as error:
             raise about(handler.name, error) from None

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from hourwheel.client.admin import AsyncAdmin
+from hourwheel.client.groups.membership import Broadcast
 from hourwheel.transport.channel import Channel
 from hourwheel.workers.handler import Handler
 from hourwheel.workers.pattern import PatternService
@@ -51,12 +52,14 @@ class Worker:
         self._admin, self._recurring = AsyncAdmin(parts.channel), recurring
         self._services: list[Service] = []
         self._patterns: list[PatternService] = []
-        for handler in _with_tokens(handlers):
+        members = members_of(handlers)
+        for handler in handlers:
             slots = Slots(handler.concurrency * process_count)
             if handler.has_pattern:
                 self._patterns.append(PatternService(parts, handler, slots))
             else:
-                self._services.append(Service(parts, handler, handler.topic, slots))
+                broadcast = members.get(handler)
+                self._services.append(Service(parts, handler, handler.topic, slots, broadcast))
         self._stopping = Stopping()
         self._is_asked_to_stop = False
 
@@ -114,16 +117,21 @@ class Worker:
             self._stopping.fail(error)
 
 
-def _with_tokens(handlers: Sequence[Handler]) -> Iterator[Handler]:
-    """What names a member of a broadcast is one member, for however many topics it has handlers."""
+def members_of(handlers: Sequence[Handler]) -> dict[Handler, Broadcast]:
+    """As what each is the member of its broadcast, if it is one.
+
+    What names a member is one member, for however many topics it has handlers.
+    """
     tokens: dict[tuple[str, str], int] = {}
+    found: dict[Handler, Broadcast] = {}
     for one in handlers:
         broadcast = one.broadcast
         if broadcast is not None and broadcast.member:
             token = tokens.setdefault((one.group, broadcast.member), secrets.randbits(64) or 1)
-            yield replace(one, broadcast=replace(broadcast, token=broadcast.token or token))
-        else:
-            yield one
+            found[one] = replace(broadcast, token=broadcast.token or token)
+        elif broadcast is not None:
+            found[one] = broadcast
+    return found
 
 
 async def tell_of_connection(channel: Channel) -> None:

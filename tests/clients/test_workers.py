@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import HTTPError
@@ -15,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from hourwheel import App, AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from hourwheel import App, AsyncAdmin, AsyncConsumer, AsyncProducer, Broadcast, Message
 from node.process.subprocess_node import ChildNode
 from tests.support.eventually import until
 
@@ -197,6 +198,75 @@ async def test_children_log_and_publish_as_the_command_line_says(
         assert await worker.stop() == 0
     lines = [json.loads(line) for line in worker.said.splitlines()]
     assert all(one["event"] for one in lines)
+
+
+BROADCAST_PROGRAM = """
+    import os
+    from pathlib import Path
+
+    from hourwheel import App, Broadcast
+
+    app = App(group="caches")
+    member = os.environ.get("MEMBER", "")
+
+    @app.handler(["orders", "answers"], broadcast=Broadcast(member=member) if member else True)
+    def refresh(what: str) -> None:
+        with Path(f"seen-{os.environ['NAME']}.txt").open("a") as file:
+            file.write(f"{what}\\n")
+"""
+
+
+async def test_each_worker_gets_all_messages_of_a_broadcast(
+    node: ChildNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is named goes on where it was, and all of its processes and topics are one."""
+
+    def seen(name: str) -> list[str]:
+        path = tmp_path / f"seen-{name}.txt"
+        return sorted(path.read_text().split()) if path.exists() else []
+
+    async def worker(name: str, member: str) -> RunningWorker:
+        monkeypatch.setenv("NAME", name)
+        monkeypatch.setenv("MEMBER", member)
+        options = "-p", "2", "--health", "127.0.0.1:0"
+        made = RunningWorker(tmp_path, node.address, *options, program=BROADCAST_PROGRAM)
+        await ending.enter_async_context(made)
+        url = (await made.until_said("health and metrics on")).split()[-1]
+        await until(lambda: is_receiving(url))
+        return made
+
+    def is_receiving(url: str) -> bool:
+        try:
+            with urlopen(f"{url}/healthz") as answer:
+                return bool(answer.status == 200)
+        except HTTPError:
+            return False
+
+    async with AsyncExitStack() as ending:
+        named, unnamed = await worker("named", "host-7"), await worker("unnamed", "")
+        for topic in ("orders", "answers"):
+            await publish(node.address, topic, f"{topic}-1", f"{topic}-2")
+        both = ["answers-1", "answers-2", "orders-1", "orders-2"]
+        await until(lambda: seen("named") == seen("unnamed") == both)
+        assert await named.stop() == 0
+        await publish(node.address, "orders", "orders-3")
+        await until(lambda: seen("unnamed") == [*both, "orders-3"])
+        await worker("named", "host-7")
+        await until(lambda: seen("named") == [*both, "orders-3"])
+        assert await unnamed.stop() == 0
+
+
+async def test_an_app_that_serves_is_a_member_of_a_broadcast(node: ChildNode) -> None:
+    app = App(node.address, group="caches")
+    seen: list[bytes] = []
+    app.handler(["orders", "answers"], broadcast=Broadcast("host-7", "first"))(seen.append)
+    await publish(node.address, "orders", "a")
+    await publish(node.address, "answers", "b")
+    stopping = asyncio.Event()
+    serving = asyncio.create_task(app.serve(stopping))
+    await until(lambda: sorted(seen) == [b"a", b"b"])
+    stopping.set()
+    await serving
 
 
 async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:

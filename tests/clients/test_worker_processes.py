@@ -22,7 +22,7 @@ from hourwheel.workers.processes import Child, Processes
 from hourwheel.workers.program import Program
 from hourwheel.workers.results import Result, ResultKind
 from node.process.subprocess_node import ChildNode
-from tests.clients.test_workers import RunningWorker
+from tests.clients.test_workers import LONG_LEASE_MS, RunningWorker, children_of
 from tests.support.addresses import free_address
 from tests.support.eventually import until
 
@@ -336,11 +336,6 @@ class Workers:
             await worker.stop()  # one that has just been started ends by the signal
 
 
-def children_of(worker: int) -> list[str]:
-    """Processes in which a worker's handlers run."""
-    return Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
-
-
 def count_repeats(found: list[list[str]], killed: set[str], lease_ms: int) -> int:
     """How many messages were begun again: after their lease, which a killed worker had.
 
@@ -401,7 +396,7 @@ async def test_workers_are_killed_under_load_and_what_they_had_comes_again_after
     assert count_repeats(runs(tmp_path), workers.killed, lease_ms) >= len(hanging)
 
 
-async def prepare(server: str, invisible_ms: int = 30_000) -> None:
+async def prepare(server: str, invisible_ms: int = LONG_LEASE_MS) -> None:
     async with AsyncAdmin(server) as admin:
         await admin.put_group("shop", retry_delay_ms=1, attempts_max=50, invisible_ms=invisible_ms)
         for topic in TOPICS:

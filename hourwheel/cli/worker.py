@@ -1,6 +1,7 @@
 """`hourwheel worker`."""
 
 import asyncio
+import os
 import signal
 import sys
 from importlib import import_module
@@ -9,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from hourwheel.cli.access import given_files
+from hourwheel.cli.access import current_files
 from hourwheel.cli.exit_codes import ExitCode
 from hourwheel.cli.options import duration_option, from_above, servers_option
 from hourwheel.cli.output import LogFormatOption, Output, run
@@ -19,30 +20,26 @@ from hourwheel.workers.program import Program
 from hourwheel.workers.reload import Reloader
 from hourwheel.workers.worker import STOP_MS
 
-_RELOADED: Final = "--reloaded"
-"""What a worker is given in place of --reload, which begins it."""
+_RELOADED: Final = "HOURWHEEL_WORKER_RELOADED"
+"""A variable of the environment of a worker that --reload has begun."""
 
 
 def _as_celery_has_it(given: str | None) -> None:
-    """Raises BadParameter: the app is named otherwise here."""
-    if given is not None:
-        app = given if ":" in given else f"{given.replace('.py', '')}:app"
-        raise typer.BadParameter(
-            f"name the app without an option: hourwheel worker {app} --processes 4"
-        )
-
-
-def _as_celery_counts(given: str | None) -> None:
-    """Raises BadParameter: processes are counted otherwise here."""
-    if given is not None:
+    """Raises BadParameter: the app is named otherwise here, and processes are counted otherwise."""
+    if given is None:
+        return
+    if given.isdecimal():
         raise typer.BadParameter(
             f"write --processes {given}; how many messages of a handler are handled at one time in "
             f"each is said there: @app.handler(..., concurrency=16)"
         )
+    app = given if ":" in given else f"{given.replace('.py', '')}:app"
+    raise typer.BadParameter(
+        f"name the app without an option: hourwheel worker {app} --processes 4"
+    )
 
 
 def worker(
-    context: typer.Context,
     target: Annotated[str, typer.Argument(help="Where the app is, as module:app.")],
     process_count: Annotated[
         int, typer.Option("--processes", "-p", min=1, max=256, help="Processes for handlers.")
@@ -76,25 +73,14 @@ def worker(
     is_reloading: Annotated[
         bool, typer.Option("--reload", help="For development: begin anew when a file changes.")
     ] = False,
-    is_reloaded: Annotated[bool, typer.Option(_RELOADED, hidden=True)] = False,
-    _app: Annotated[
+    _of_celery: Annotated[
         str | None,
         typer.Option(
-            *("-A", "--app"),
-            help="Says how the app is named here.",
+            *("-A", "--app", "-c", "--concurrency"),
+            help="Says how the app is named here, and how processes are counted.",
             hidden=True,
             is_eager=True,
             callback=_as_celery_has_it,
-        ),
-    ] = None,
-    _concurrency: Annotated[
-        str | None,
-        typer.Option(
-            *("-c", "--concurrency"),
-            help="Says how processes are counted here.",
-            hidden=True,
-            is_eager=True,
-            callback=_as_celery_counts,
         ),
     ] = None,
 ) -> None:
@@ -103,10 +89,11 @@ def worker(
     output = Output(is_json=False)
     if is_reloading:
         raise typer.Exit(_run_and_reload(sys.argv, stop_ms))
+    is_reloaded = os.environ.pop(_RELOADED, "") != ""
     if is_reloaded:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path.insert(0, str(Path.cwd()))
-    program = Program(target, server or "", given_files(context), log_format)
+    program = Program(target, server or "", current_files(), log_format)
     options = WorkerOptions(
         program,
         process_count,
@@ -139,8 +126,9 @@ def _run_and_reload(arguments: list[str], stop_ms: int) -> int:
         raise typer.Exit(ExitCode.UNAVAILABLE) from None
     again = [
         *(sys.executable, "-m", "hourwheel.cli"),
-        *(_RELOADED if one == "--reload" else one for one in arguments[1:]),
+        *(one for one in arguments[1:] if one != "--reload"),
     ]
+    os.environ[_RELOADED] = "1"
 
     async def reload() -> int:
         changes = watchfiles.awatch(str(Path.cwd()), watch_filter=watchfiles.PythonFilter())

@@ -22,8 +22,8 @@ class Reloader:
         """`stop_ms`: how long the command may take to end."""
         self._command, self._stop_s = command, stop_ms / 1_000
         self._process: asyncio.subprocess.Process
-        self._is_asked = False
-        """The process is to end already."""
+        self._is_requested = False
+        """The end of the process."""
         self._signal_count = 0
         self._is_ending, self._has_changed = asyncio.Event(), asyncio.Event()
 
@@ -41,12 +41,12 @@ class Reloader:
         try:
             while True:
                 self._has_changed.clear()
-                self._is_asked = False
+                self._is_requested = False
                 self._process = await asyncio.create_subprocess_exec(*self._command)
                 if self._is_ending.is_set():
-                    self._ask()
+                    self._request_end()
                 await self._wait_for_reason(ending)
-                self._ask()
+                self._request_end()
                 await self._end()
                 if self._is_ending.is_set():
                     code = self._process.returncode or 0
@@ -63,8 +63,8 @@ class Reloader:
         self._signal_count += 1
         self._is_ending.set()
         if self._signal_count > 1:
-            self._is_asked = False
-            self._ask()
+            self._is_requested = False
+            self._request_end()
 
     async def _watch(self, changes: AsyncIterator[object]) -> None:
         async for _ in changes:
@@ -78,10 +78,10 @@ class Reloader:
         finally:
             changed.cancel()
 
-    def _ask(self) -> None:
-        if not self._is_asked and self._process.returncode is None:
+    def _request_end(self) -> None:
+        if not self._is_requested and self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
-        self._is_asked = True
+        self._is_requested = True
 
     async def _end(self) -> None:
         try:

@@ -61,7 +61,7 @@ class Worker:
                 broadcast = members.get(handler)
                 self._services.append(Service(parts, handler, handler.topic, slots, broadcast))
         self._stopping = Stopping()
-        self._is_asked_to_stop = False
+        self._is_stop_requested = False
 
     @property
     def services(self) -> Sequence[Service]:
@@ -70,7 +70,7 @@ class Worker:
 
     def stop(self) -> None:
         """Receive no more. `run` returns when all that is in work is done with."""
-        self._is_asked_to_stop = True
+        self._is_stop_requested = True
         self._stopping.set()
 
     async def wait_for_stop(self) -> None:
@@ -99,7 +99,7 @@ class Worker:
         try:
             await self._stopping.wait()
             bound_s: float | None = None
-            if not self._is_asked_to_stop and self._stop_ms is not None:
+            if not self._is_stop_requested and self._stop_ms is not None:
                 bound_s = self._stop_ms / 1_000
             _, late = await asyncio.wait(tasks, timeout=bound_s)
             if late:

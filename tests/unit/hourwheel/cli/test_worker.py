@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,8 +58,9 @@ def test_worker_that_reloads_is_run_again_without_that_option(
     monkeypatch.setitem(sys.modules, "watchfiles", fake)
     monkeypatch.setattr("hourwheel.cli.worker.Reloader", Reloader)
     monkeypatch.setattr(sys, "argv", ["hourwheel", "worker", "shop:app", "--reload", "-p", "3"])
+    monkeypatch.setattr(os, "environ", {**os.environ})
     assert cli("worker", "shop:app", "--reload", "--stop-within", "7s").exit_code == 3
-    begin = f"{sys.executable} -m hourwheel.cli worker shop:app --reloaded -p 3".split()
+    begin = f"{sys.executable} -m hourwheel.cli worker shop:app -p 3".split()
     assert ran == [begin, 7_000, str(Path.cwd())]
 
 

@@ -16,6 +16,10 @@ from hourwheel.transport.access_files import AccessFiles
 CURRENT: Final[ContextVar[Access]] = ContextVar("CURRENT", default=PLAIN)
 """Set by the options before the command."""
 
+_NO_FILES: Final = AccessFiles()
+FILES: Final[ContextVar[AccessFiles]] = ContextVar("FILES", default=_NO_FILES)
+"""Likewise: what they name."""
+
 _File: TypeAlias = Path | None
 
 TlsCa: TypeAlias = Annotated[
@@ -57,10 +61,8 @@ LoginFile: TypeAlias = Annotated[
 ]
 
 
-def access_of(
-    *, ca: _File, cert: _File, key: _File, token_file: _File, login_file: _File
-) -> Access:
-    """From the options.
+def set_access(*, ca: _File, cert: _File, key: _File, token_file: _File, login_file: _File) -> None:
+    """By the options.
 
     Raises:
         BadParameter: they do not go together, or a file cannot be read.
@@ -73,9 +75,11 @@ def access_of(
         login_file=_path(login_file),
     )
     try:
-        return files.read()
+        access = files.read()
     except InvalidArgument as error:
         raise typer.BadParameter(error.message) from None
+    CURRENT.set(access)
+    FILES.set(files)
 
 
 def _path(file: _File) -> str:
@@ -85,6 +89,11 @@ def _path(file: _File) -> str:
 def current_access() -> Access:
     """As the options of the command that runs say."""
     return CURRENT.get()
+
+
+def current_files() -> AccessFiles:
+    """What these options name, for programs that read it themselves."""
+    return FILES.get()
 
 
 def access_options() -> dict[str, Any]:

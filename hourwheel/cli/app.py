@@ -25,13 +25,12 @@ from hourwheel.cli import (
     worker,
 )
 from hourwheel.cli.access import (
-    CURRENT,
     LoginFile,
     TlsCa,
     TlsCert,
     TlsKey,
     TokenFile,
-    access_of,
+    set_access,
 )
 from hourwheel.cli.exit_codes import describe_exit_codes
 from hourwheel.cli.options import Json, Server
@@ -129,11 +128,10 @@ def options(
     login_file: LoginFile = None,
 ) -> None:
     """Schedule messages for any moment in the next years; receive them then."""
-    access = access_of(
+    set_access(
         ca=tls_ca,
         cert=tls_cert,
         key=tls_key,
         token_file=token_file,
         login_file=login_file,
     )
-    CURRENT.set(access)

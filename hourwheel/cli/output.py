@@ -1,16 +1,11 @@
-"""How results and errors are shown: as tables for people, as JSON lines for scripts.
-
-And the logs of programs that run for long, `worker`, `http` and `push`: to standard error.
-"""
+"""How results and errors are shown: as tables for people, as JSON lines for scripts."""
 
 import asyncio
 import json
-import logging
 import os
 import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -22,6 +17,7 @@ from rich.text import Text
 from hourwheel.cli.exit_codes import ExitCode, exit_code_of
 from hourwheel.errors import HourwheelError, InvalidFilter
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.workers.logs import LogFormat
 
 T = TypeVar("T")
 
@@ -34,9 +30,6 @@ _PAGE_SIZE: Final = 500
 _AROUND: Final = 40
 """So many characters of a filter are shown before what is wrong in it, and behind."""
 _CUT: Final = "..."
-_LOG_TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
-_LOG_FIELDS: Final = "hourwheel_"
-"""Attributes of a record that begin so are fields of its line."""
 
 
 class Output:
@@ -201,38 +194,6 @@ def _cell(value: Any) -> str:
 # --- logs ----------------------------------------------------------------------------------------
 
 
-class LogFormat(StrEnum):
-    """How a line is written."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="json: an object a line, for machines.")
 ]
-
-
-def configure_logs(log_format: LogFormat) -> None:
-    """Set up logging of this process."""
-    logging.basicConfig(level=logging.INFO, format=_LOG_TEXT)
-    if log_format is LogFormat.JSON:
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonLines())
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line; fields of nodes' logs have the same names."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        line: dict[str, object] = {
-            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": record.getMessage(),
-        }
-        line |= {name: one for name, one in vars(record).items() if name.startswith(_LOG_FIELDS)}
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)

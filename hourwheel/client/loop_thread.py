@@ -26,6 +26,8 @@ from hourwheel.transport.fork_guard import Home
 
 EXIT_S: Final = 3.0
 """How long the exit of the interpreter waits for clients that are not closed."""
+GATHER_S: Final = 0.0005
+"""How long a call waits for those of other threads that have just got their results."""
 Result = TypeVar("Result")
 _Arguments = TypeVarTuple("_Arguments")
 Closing: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -153,6 +155,7 @@ class LoopThread:
             if self._is_closed or self._loop is None:
                 return None
             self._is_closed = True
+            self._loop.call_soon_threadsafe(self._loop.begin_gathered)
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def begin_background_end(self) -> None:
@@ -163,6 +166,7 @@ class LoopThread:
             if self._is_closed or self._loop is None:
                 return
             self._is_closed = True
+            self._loop.call_soon_threadsafe(self._loop.begin_gathered)
             end = asyncio.run_coroutine_threadsafe(self._close_in_background(), self._loop)
         end.add_done_callback(self._on_background_end)
 
@@ -214,6 +218,36 @@ class _Loop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         self.begun: set[asyncio.Future[Any]] = set()
         """That another thread waits for."""
+        self._handed_over: list[_Begun[Any]] = []
+        self._expected_count = 0
+        """Threads that have got their results since calls were begun last."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def gather(self, call: "_Begun[Any]") -> None:
+        """Begin a call together with those of the threads that come back now, as they often do.
+
+        They come one by one, for they share an interpreter: begun at once, each would make a
+        request of its own.
+        """
+        self._handed_over.append(call)
+        if len(self._handed_over) >= self._expected_count:
+            self.begin_gathered()
+        elif self._timer is None:
+            self._timer = self.call_later(GATHER_S, self.begin_gathered)
+
+    def on_result(self) -> None:
+        """A thread goes on, and may come back."""
+        self._expected_count += 1
+
+    def begin_gathered(self) -> None:
+        """Begin what was handed over so far."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._expected_count = 0
+        calls, self._handed_over = self._handed_over, []
+        for one in calls:
+            one.begin()
 
     def call_soon_threadsafe(
         self,
@@ -277,15 +311,20 @@ class _Begun(Generic[Result]):
         self._future: asyncio.Future[Result] | None = None
         self._error: Exception | None = None
         self._is_known = False
+        self._is_abandoned = False
+        """Before it was begun."""
         self._is_open = threading.Lock()
         self._is_open.acquire()
 
     def hand_over(self, loop: _Loop) -> None:
         """Begin it, in the loop."""
         self._loop = loop
-        loop.call_soon_threadsafe(self._begin)
+        loop.call_soon_threadsafe(loop.gather, self)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin it now. Called in the loop."""
+        if self._is_abandoned:
+            return
         try:
             self._future = future = self._start()
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
@@ -296,7 +335,9 @@ class _Begun(Generic[Result]):
         future.add_done_callback(self._on_done)
 
     def _on_done(self, future: "asyncio.Future[Result]") -> None:
-        required(self._loop, "no loop").begun.discard(future)
+        loop = required(self._loop, "no loop")
+        loop.begun.discard(future)
+        loop.on_result()
         self._is_open.release()
 
     def wait(self) -> Result:
@@ -316,7 +357,9 @@ class _Begun(Generic[Result]):
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        if self._future is not None:
+        if self._future is None:
+            self._is_abandoned = True
+        else:
             self._future.cancel()
 
 
@@ -343,7 +386,8 @@ def _serve(loop: _Loop) -> None:
 
 
 async def _wind_up(loop: _Loop) -> None:
-    await asyncio.sleep(0)  # what was handed over before the end has begun
+    await asyncio.sleep(0)  # what was handed over before the end has begun, or is gathered
+    loop.begin_gathered()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for one in (*tasks, *loop.begun):
         one.cancel()

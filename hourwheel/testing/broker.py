@@ -10,17 +10,18 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from hourwheel import errors, rooms
+from hourwheel import errors, limits, rooms
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.blocking import Admin
 from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.groups.membership import Broadcast
 from hourwheel.client.loop_thread import LoopThread
 from hourwheel.client.message import ReceivedMessage
 from hourwheel.instants import instant_to_ms
@@ -34,6 +35,7 @@ from hourwheel.workers.outcome import tell
 from hourwheel.workers.pattern import find_topics
 from hourwheel.workers.recurring import put_all
 from hourwheel.workers.results import Reject, Result, ResultKind, Retry
+from hourwheel.workers.worker import members_of
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)
 """Where clocks begin, so that a test does not depend on the day on which it runs. A Tuesday."""
@@ -91,6 +93,8 @@ class _Running:
 
     handler: Handler
     execution: Execution
+    member: Broadcast | None
+    """As what it is one of a broadcast."""
     consumers: dict[str, AsyncConsumer] = field(default_factory=dict)
     """By topic."""
 
@@ -210,7 +214,16 @@ class Broker:
 
     async def _add(self, app: App, execution: Execution) -> None:
         await put_all(AsyncAdmin(self._channel), app.recurrences)
-        self._running += [_Running(handler, execution) for handler in app.handlers]
+        members = members_of(app.handlers)
+        for handler in app.handlers:
+            member = members.get(handler)
+            if member is not None:  # it is there all the time, although the clock leaps
+                member = replace(member, idle_ms=limits.MEMBER_IDLE_MS_MAX)
+            one = _Running(handler, execution, member)
+            self._running.append(one)
+            if member is not None:  # it gets what is published from now on
+                with suppress(errors.UnknownTopic):
+                    await self._consumer_of(one, handler.topic).open()
 
     async def _receive(self, one: _Running) -> list[tuple[AsyncConsumer, ReceivedMessage]]:
         """What is there for a handler now."""
@@ -219,19 +232,24 @@ class Broker:
         if handler.has_pattern:
             topics = await find_topics(AsyncAdmin(self._channel), handler.topic)
         for topic in topics:
-            consumer = one.consumers.get(topic)
-            if consumer is None:
-                consumer = one.consumers[topic] = AsyncConsumer(
-                    self._channel,
-                    group=handler.group,
-                    topic=topic,
-                    filter=handler.filter,
-                    invisible_ms=handler.invisible_ms,
-                    prefetch_messages=0,
-                )
+            consumer = self._consumer_of(one, topic)
             with suppress(errors.UnknownTopic):
                 found += [(consumer, message) for message in await consumer.receive(_TAKEN, 0)]
         return found
+
+    def _consumer_of(self, one: _Running, topic: str) -> AsyncConsumer:
+        handler = one.handler
+        if topic not in one.consumers:
+            one.consumers[topic] = AsyncConsumer(
+                self._channel,
+                group=handler.group,
+                topic=topic,
+                filter=handler.filter,
+                invisible_ms=handler.invisible_ms,
+                prefetch_messages=0,
+                broadcast=one.member or False,
+            )
+        return one.consumers[topic]
 
     async def _note_error(self, context: MessageContext, call_next: CallNext) -> None:
         try:
@@ -259,13 +277,21 @@ class Broker:
         try:
             await self._in_node(self._node.settle())
             await self._handle_all()
-            while (next_ms := await self._in_node(self._node.find_next_ms(at_ms))) is not None:
+            while (next_ms := await self._find_next_ms(at_ms)) is not None:
                 await self._in_node(self._node.move_to(next_ms))
                 await self._handle_all()
             await self._in_node(self._node.move_to(at_ms))
             await self._handle_all()
         finally:
             self._busy.release()
+
+    async def _find_next_ms(self, until_ms: int) -> int | None:
+        """When something happens; at the latest when members of broadcasts are to be heard of."""
+        next_ms = await self._in_node(self._node.find_next_ms(until_ms))
+        heard_ms = self._node.now_ms + limits.MEMBER_IDLE_MS_MAX // 2
+        if any(one.member for one in self._running) and heard_ms < until_ms:
+            return heard_ms if next_ms is None else min(next_ms, heard_ms)
+        return next_ms
 
     async def _in_node(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of what runs in the node's loop."""

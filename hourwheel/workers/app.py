@@ -33,7 +33,7 @@ from hourwheel.workers.lengths import Length, length_to_ms
 from hourwheel.workers.payloads import encode
 from hourwheel.workers.recurring import Recurring
 from hourwheel.workers.service import Parts
-from hourwheel.workers.worker import Worker
+from hourwheel.workers.worker import STOP_MS, Worker
 
 SERVER_VARIABLE: Final = "HOURWHEEL_SERVER"
 _SETTINGS: Final = frozenset({"priority", "expires", "dedup_key", "if_pending", "ordering_key"})
@@ -401,7 +401,12 @@ class App:
         try:
             async with self.channel() as channel:
                 parts = Parts(channel, execution, SystemClock())
-                worker = Worker(parts, self._handlers, recurring=self._recurrences)
+                worker = Worker(
+                    parts,
+                    self._handlers,
+                    recurring=self._recurrences,
+                    stop_ms=STOP_MS,
+                )
                 stop = asyncio.create_task(_stop_when(stopping, worker))
                 try:
                     await worker.run()

@@ -1,4 +1,4 @@
-"""A process that runs handlers for a worker: `python -m hourwheel.workers.child module:app FDS`.
+"""A process that runs handlers for a worker: `python -m hourwheel.workers.child PROGRAM FDS`.
 
 The first of three descriptors is its socket to the worker, see `frames`; the second one is a pipe
 that ends with the worker, so that a child which is busy notices, too; the third one is that of
@@ -17,21 +17,23 @@ from pathlib import Path
 
 from hourwheel import errors
 from hourwheel.workers import frames
-from hourwheel.workers.app import App, load_app
+from hourwheel.workers.app import App
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.execution import Execution
+from hourwheel.workers.program import Program
 
 
 def main(arguments: list[str]) -> None:
     """Serve the worker until it is gone."""
-    target, (socket_fd, alive_fd, begun_fd) = arguments[0], map(int, arguments[1:])
+    program = Program.unpack(arguments[0])
+    socket_fd, alive_fd, begun_fd = map(int, arguments[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the worker's business
     signal.signal(signal.SIGTERM, _leave_to_worker)
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     threading.Thread(target=_end_with_worker, args=(alive_fd,), daemon=True).start()
     sys.path.insert(0, str(Path.cwd()))
     try:
-        app = load_app(target)
+        app = program.load_in_child()
     except errors.HourwheelError as error:
         sys.exit(error.message)
     marks = BegunMarks(begun_fd)

@@ -14,11 +14,10 @@ from hourwheel.workers.app import App
 from hourwheel.workers.health import HandlerHealth, HealthServer, WorkerHealth
 from hourwheel.workers.metrics import FAMILIES
 from hourwheel.workers.processes import Processes
+from hourwheel.workers.program import Program
 from hourwheel.workers.service import Parts
-from hourwheel.workers.worker import Worker
+from hourwheel.workers.worker import STOP_MS, Worker
 
-STOP_MS: Final = 25_000
-"""With `END_S` it is within the 30 s that Kubernetes gives."""
 END_S: Final = 1.5
 """How long giving messages back may take when handlers were ended; and leaving, without."""
 _log = logging.getLogger("hourwheel.worker")
@@ -28,13 +27,14 @@ _log = logging.getLogger("hourwheel.worker")
 class WorkerOptions:
     """How a worker is run."""
 
-    target: str
-    """Where the app is: "module:app"."""
+    program: Program
     process_count: int = 1
     stop_ms: int = STOP_MS
     """How long handlers may take to end when the worker is to stop."""
     health: tuple[str, int] | None = None
     """Address and port of probes and metrics; None: none."""
+    ends_by_interrupt: bool = True
+    """By SIGINT, as by SIGTERM; False: a terminal's is another process's business (`reload`)."""
 
 
 async def run_worker(app: App, options: WorkerOptions) -> None:
@@ -49,10 +49,10 @@ async def run_worker(app: App, options: WorkerOptions) -> None:
         HourwheelError: a failure that trying again does not mend.
     """
     if not app.handlers:
-        raise errors.FailedPrecondition(f"{options.target} has no handlers")
+        raise errors.FailedPrecondition(f"{options.program.target} has no handlers")
     stopping, ending = asyncio.Event(), asyncio.Event()
-    _listen_to_signals(stopping, ending)
-    processes = Processes(options.target, app.handlers, options.process_count)
+    _listen_to_signals(stopping, ending, options)
+    processes = Processes(options.program, app.handlers, options.process_count)
     async with contextlib.AsyncExitStack() as leaving:
         if not await _start(processes, leaving, stopping):
             return
@@ -108,23 +108,27 @@ async def _start(
         await asyncio.gather(start, stop, return_exceptions=True)
 
 
-def _listen_to_signals(stopping: asyncio.Event, ending: asyncio.Event) -> None:
+def _listen_to_signals(
+    stopping: asyncio.Event, ending: asyncio.Event, options: WorkerOptions
+) -> None:
     def on_signal() -> None:
         if ending.is_set():
             os._exit(1)  # children see it, and end
         (ending if stopping.is_set() else stopping).set()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGTERM, on_signal)
+    if options.ends_by_interrupt:
+        loop.add_signal_handler(signal.SIGINT, on_signal)
 
 
 async def _serve_until(worker: Worker, processes: Processes, stops: _Stops) -> None:
     serving = asyncio.create_task(worker.run())
     stop = asyncio.create_task(stops.stopping.wait())
+    fail = asyncio.create_task(worker.wait_for_stop())
     end = asyncio.create_task(stops.ending.wait())
     try:
-        await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, stop, fail}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
             _log.info("stopping: what is in work has %d s to end", stops.stop_ms // 1_000)
             worker.stop()
@@ -140,12 +144,14 @@ async def _serve_until(worker: Worker, processes: Processes, stops: _Stops) -> N
             processes.end_handlers()
             await asyncio.wait({serving}, timeout=END_S)
             if serving.done() and not serving.cancelled():
-                serving.exception()  # its log has reported it
+                serving.exception()  # its log has reported it, or it is raised now
+            if worker.error is not None:
+                raise worker.error
     finally:
         for _ in range(2):  # the second time it ends what the first one has begun
-            for task in (serving, stop, end):
+            for task in (serving, stop, fail, end):
                 task.cancel()
-            await asyncio.wait({serving, stop, end}, timeout=END_S)
+            await asyncio.wait({serving, stop, fail, end}, timeout=END_S)
 
 
 def _serve_health(

@@ -13,7 +13,7 @@ from hourwheel import errors
 from hourwheel.client.admin import AsyncAdmin
 from hourwheel.client.groups.topic_polls import TopicChoice
 from hourwheel.workers.handler import Handler, about
-from hourwheel.workers.service import Parts, Service, Slots
+from hourwheel.workers.service import Parts, Service, Slots, Stopping
 
 REFRESH_S: Final = 10.0
 """So often topics are looked up."""
@@ -45,21 +45,17 @@ class PatternService:
         """One for each topic. May be called in another thread."""
         return [service for service, _ in self._serving.copy().values()]
 
-    async def serve(self, stopping: asyncio.Event) -> None:
-        """Serve until `stopping` is set. Raises as `Worker.run`."""
+    async def serve(self, stopping: Stopping) -> None:
+        """Serve until `stopping` is set. A failure is one of that, as in `Service.serve`."""
         stop = asyncio.create_task(stopping.wait())
         try:
-            while not stopping.is_set():
-                await self._follow_topics(stopping)
-                tasks = [task for _, task in self._serving.values()]
-                await asyncio.wait(
-                    {stop, *tasks}, timeout=REFRESH_S, return_when=asyncio.FIRST_COMPLETED
-                )
-                for name, (_, task) in list(self._serving.items()):
-                    if task.done() and not stopping.is_set():
-                        del self._serving[name]
-                        task.result()
-            await asyncio.gather(*(task for _, task in self._serving.values()))
+            try:
+                while not stopping.is_set():
+                    await self._serve_once(stopping, stop)
+            except errors.HourwheelError as error:
+                stopping.fail(error)
+            if self._serving:
+                await asyncio.wait([task for _, task in self._serving.values()])
         finally:
             ending: list[asyncio.Task[Any]] = [stop]
             ending += [task for _, task in self._serving.values()]
@@ -67,7 +63,17 @@ class PatternService:
                 one.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
 
-    async def _follow_topics(self, stopping: asyncio.Event) -> None:
+    async def _serve_once(self, stopping: Stopping, stop: "asyncio.Task[bool]") -> None:
+        """Until topics are to be looked up again, or something ends."""
+        await self._follow_topics(stopping)
+        tasks = [task for _, task in self._serving.values()]
+        await asyncio.wait({stop, *tasks}, timeout=REFRESH_S, return_when=asyncio.FIRST_COMPLETED)
+        for name, (_, task) in list(self._serving.items()):
+            if task.done() and not stopping.is_set():
+                del self._serving[name]
+                task.result()
+
+    async def _follow_topics(self, stopping: Stopping) -> None:
         try:
             names = await find_topics(self._admin, self._handler.topic)
         except errors.HourwheelError as error:

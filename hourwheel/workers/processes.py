@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from hourwheel import errors
@@ -24,6 +24,7 @@ from hourwheel.workers import frames
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.execution import GRACE_S
 from hourwheel.workers.handler import Handler, MessageContext
+from hourwheel.workers.program import Program
 from hourwheel.workers.results import GIVEN_BACK, NOT_BEGUN, Result, failed
 
 OVERTIME_S: Final = GRACE_S + 3.0
@@ -74,7 +75,7 @@ class Child:
         self._watcher = asyncio.create_task(self._watch())
 
     @classmethod
-    async def start(cls, target: str) -> Self:
+    async def start(cls, program: Program) -> Self:
         """A child that has imported the program.
 
         Raises:
@@ -89,7 +90,7 @@ class Child:
                 sys.executable,
                 "-m",
                 "hourwheel.workers.child",
-                target,
+                program.pack(),
                 *map(str, fds),
                 pass_fds=fds,
             )
@@ -121,7 +122,7 @@ class Child:
                 await process.wait()
         if child is None:
             raise errors.FailedPrecondition(
-                f"{target} could not be loaded in a process of its own; it says why above"
+                f"{program.target} could not be loaded in a process of its own; it says why above"
             )
         return child
 
@@ -156,10 +157,11 @@ class Child:
             async with asyncio.timeout(handler.time_limit_ms / 1_000 + OVERTIME_S):
                 return frames.result_of(await answer)
         except TimeoutError:
-            was_alone = self._begun() <= {number}
+            begun = self._begun()
             self.kill()
             reason = f"{handler.name} took longer than {handler.time_limit_ms} ms, and hung"
-            raise ChildGone(had_begun=True, was_alone=was_alone, reason=reason) from None
+            had_begun, was_alone = number in begun, begun == {number}
+            raise ChildGone(had_begun=had_begun, was_alone=was_alone, reason=reason) from None
         finally:
             self._counts[handler] -= 1
             if self._running.get(number) is answer:
@@ -226,9 +228,9 @@ def _end_of(code: int) -> str:
 class Processes:
     """Several children. Runs each message in the one that has least to do."""
 
-    def __init__(self, target: str, handlers: Sequence[Handler], count: int) -> None:
-        """`target`: where the program is, "module:app"; `count`: how many."""
-        self._target, self._count = target, count
+    def __init__(self, program: Program, handlers: Sequence[Handler], count: int) -> None:
+        """`program`: what each loads; `count`: how many."""
+        self._program, self._count = program, count
         self._index_of = {handler: index for index, handler in enumerate(handlers)}
         self._children: set[Child] = set()
         self._lone_children: set[Child] = set()
@@ -261,7 +263,7 @@ class Processes:
         return self
 
     async def _start_one(self) -> None:
-        self._children.add(await Child.start(self._target))
+        self._children.add(await Child.start(self._program))
 
     async def __aexit__(self, *_: object) -> None:
         """End them."""
@@ -288,13 +290,19 @@ class Processes:
         """Children that take messages. May be called in another thread."""
         return sum(not child.is_gone for child in self._children.copy())
 
-    async def run(self, handler: Handler, context: MessageContext) -> Result:
+    async def run(
+        self,
+        handler: Handler,
+        context: MessageContext,
+        note_begun: Callable[[], None] = lambda: None,
+    ) -> Result:
         """See `Runner.run`."""
         given_back = NOT_BEGUN
         for _ in range(UNBEGUN_TRIES):
             child = await self._pick(handler)
             if child is None:
                 return NOT_BEGUN
+            note_begun()
             try:
                 return await self._run_in(child, handler, context)
             except ChildGone as gone:
@@ -312,7 +320,7 @@ class Processes:
     async def _run_alone(self, handler: Handler, context: MessageContext) -> Result:
         """In a child that has nothing else to do: what becomes of it is this message's doing."""
         try:
-            child = await Child.start(self._target)
+            child = await Child.start(self._program)
         except errors.FailedPrecondition as error:
             return failed(f"{handler.name}: {error}")
         self._lone_children.add(child)

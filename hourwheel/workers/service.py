@@ -7,10 +7,13 @@ at the node, where it costs no attempt. While a handler runs its lease is made l
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
+from threading import Event
 from typing import Final, NamedTuple, Protocol
 
 from hourwheel import errors
 from hourwheel.client.consumer import AsyncConsumer
+from hourwheel.client.groups.membership import Broadcast
 from hourwheel.client.message import ReceivedMessage
 from hourwheel.clock import Clock
 from hourwheel.transport.channel import Channel
@@ -32,9 +35,36 @@ _log = logging.getLogger("hourwheel.worker")
 class Runner(Protocol):
     """Runs handlers somewhere."""
 
-    async def run(self, handler: Handler, context: MessageContext) -> Result:
-        """What became of a message. Raises nothing but `CancelledError`."""
+    async def run(
+        self, handler: Handler, context: MessageContext, note_begun: Callable[[], None]
+    ) -> Result:
+        """What became of a message. Raises nothing but `CancelledError`.
+
+        Args:
+            handler: is called.
+            context: of the message.
+            note_begun: called before the program's own code may run for it; in any thread, and
+                perhaps more than once.
+        """
         ...
+
+
+class Stopping(asyncio.Event):
+    """Set when a worker is to receive no more: because it is asked to, or because a part failed."""
+
+    def __init__(self) -> None:
+        """Not yet."""
+        super().__init__()
+        self.error: BaseException | None = None
+        """What failed first."""
+
+    def fail(self, error: BaseException) -> None:
+        """A part cannot go on. The others end what they have in work."""
+        if self.error is None:
+            self.error = error
+            if not self.is_set():
+                _log.error("stopping, for the worker cannot go on: %s", error)
+        self.set()
 
 
 class Parts(NamedTuple):
@@ -85,8 +115,23 @@ class Slots:
 class Service:
     """Of one handler and topic: its consumer, its leases, and what it has in work."""
 
-    def __init__(self, parts: Parts, handler: Handler, topic: str, slots: Slots) -> None:
-        """`slots`: may be shared with other topics of the handler."""
+    def __init__(
+        self,
+        parts: Parts,
+        handler: Handler,
+        topic: str,
+        slots: Slots,
+        broadcast: Broadcast | None = None,
+    ) -> None:
+        """Nothing is received yet.
+
+        Args:
+            parts: of the worker.
+            handler: is called.
+            topic: where messages come from.
+            slots: may be shared with other topics of the handler.
+            broadcast: as what it is a member of its group; None: it is none.
+        """
         self.handler, self.topic = handler, topic
         self._runner, self._clock, self._slots = parts.runner, parts.clock, slots
         slots.sharer_count += 1
@@ -99,7 +144,7 @@ class Service:
                 filter=handler.filter,
                 invisible_ms=handler.invisible_ms,
                 prefetch_messages=0,
-                broadcast=handler.broadcast or False,
+                broadcast=broadcast or False,
             )
         except errors.HourwheelError as error:
             raise about(handler.name, error) from None
@@ -123,13 +168,19 @@ class Service:
         """Leases that ended while a message was in work."""
         return self._leases.lost_count
 
-    async def serve(self, stopping: asyncio.Event) -> None:
-        """Receive until `stopping` is set, wait for what is in work. Raises as `Worker.run`."""
+    async def serve(self, stopping: Stopping) -> None:
+        """Receive until `stopping` is set, wait for what is in work.
+
+        A failure that trying again does not mend is one of `stopping`.
+        """
         stop = asyncio.create_task(stopping.wait())
         is_settled = False
         try:
-            while not stopping.is_set():
-                await self._serve_once(stop)
+            try:
+                while not stopping.is_set():
+                    await self._serve_once(stop)
+            except errors.HourwheelError as error:
+                stopping.fail(error)
             await self._consumer.settle()
             is_settled = True
             if self._tasks:
@@ -212,27 +263,27 @@ class Service:
             _log.error("a result could not be sent to the broker: %r", error)
 
     async def _work(self, message: ReceivedMessage) -> None:
-        given_back = NOT_BEGUN
+        has_begun = Event()
         try:
             async with self._slots.gate:
-                given_back = GIVEN_BACK
                 begun_ms = self._clock.monotonic_ms()
-                result = await self._run(message)
+                result = await self._run(message, has_begun.set)
             self.durations.add(self._clock.monotonic_ms() - begun_ms)
             self.counts[result.kind] += 1
             await tell(self._consumer, message, result, self.handler.name)
         except asyncio.CancelledError:
+            given_back = GIVEN_BACK if has_begun.is_set() else NOT_BEGUN
             await give_back(self._consumer, message, given_back)
             raise
         finally:
             self._leases.remove(message.batch)
 
-    async def _run(self, message: ReceivedMessage) -> Result:
+    async def _run(self, message: ReceivedMessage, note_begun: Callable[[], None]) -> Result:
         try:
             context = MessageContext.of(message, self.handler.group)
         except errors.HourwheelError as error:
             return failed(f"the message cannot be read: {error}")
-        return await self._runner.run(self.handler, context)
+        return await self._runner.run(self.handler, context, note_begun)
 
     async def _close(self) -> None:
         try:

@@ -19,6 +19,7 @@ from hourwheel.transport.channel import Channel
 from hourwheel.workers.app import App
 from hourwheel.workers.execution import Execution
 from hourwheel.workers.processes import Processes
+from hourwheel.workers.program import Program
 from hourwheel.workers.results import ResultKind
 from hourwheel.workers.service import Parts, Runner
 from hourwheel.workers.worker import Worker
@@ -116,10 +117,10 @@ async def _runner(kind: Kind) -> AsyncIterator[tuple[Runner, float]]:
         return
     # Children are counted when they have ended: first some that have nothing to do.
     before = _children_s()
-    async with Processes(kind.target, kind.app.handlers, kind.process_count):
+    async with Processes(Program(kind.target), kind.app.handlers, kind.process_count):
         pass
     start_s = _children_s() - before
-    async with Processes(kind.target, kind.app.handlers, kind.process_count) as processes:
+    async with Processes(Program(kind.target), kind.app.handlers, kind.process_count) as processes:
         yield processes, 2 * start_s
 
 

@@ -19,9 +19,10 @@ from hourwheel import AsyncAdmin, AsyncProducer, Message
 from hourwheel.workers.app import load_app
 from hourwheel.workers.handler import MessageContext
 from hourwheel.workers.processes import Child, Processes
+from hourwheel.workers.program import Program
 from hourwheel.workers.results import Result, ResultKind
 from node.process.subprocess_node import ChildNode
-from tests.clients.test_workers import RunningWorker
+from tests.clients.test_workers import LONG_LEASE_MS, RunningWorker, children_of
 from tests.support.addresses import free_address
 from tests.support.eventually import until
 
@@ -176,7 +177,7 @@ async def test_what_a_killed_child_had_not_begun_runs_once_and_at_once(folder: P
     """The only message that was begun has cost an attempt: nothing is tried alone."""
     app = load_app("shop:app")
     handler = app.handlers[1]
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         running = Running(processes, handler)
         running.start("first")
         await until(lambda: begun(folder) == {"first": 1})
@@ -198,7 +199,7 @@ async def test_only_what_was_begun_is_tried_alone(folder: Path) -> None:
     app = load_app("shop:app")
     handler = app.handlers[0]
     names = ["a", "b", "c", "d"]
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         running = Running(processes, handler)
         running.start(*names)
         await until(lambda: begun(folder) == {"a": 1, "b": 1})
@@ -216,7 +217,7 @@ async def test_only_what_was_begun_is_tried_alone(folder: Path) -> None:
 async def test_what_a_handler_has_forked_does_not_hide_the_end_of_its_child(folder: Path) -> None:
     app = load_app("shop:app")
     handler = app.handlers[2]
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         result = await processes.run(handler, message("fork"))
     os.kill(int((folder / "forked.txt").read_text()), signal.SIGKILL)
     assert (result.kind, "exit code 3" in result.error) == (ResultKind.FAILED, True)
@@ -225,7 +226,7 @@ async def test_what_a_handler_has_forked_does_not_hide_the_end_of_its_child(fold
 async def test_what_a_handler_has_forked_ends_where_the_handler_does(folder: Path) -> None:
     """And without a standard input the child goes on, too."""
     app = load_app("shop:app")
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         for handler in app.handlers[3:5]:
             for name in ("first", "second"):
                 result = await processes.run(handler, message(f"{name}-{handler.topic}"))
@@ -240,7 +241,7 @@ async def test_a_signal_to_all_processes_of_a_service_is_the_workers_business(
 ) -> None:
     """And what handlers start is ended by SIGTERM, as ever."""
     app = load_app("shop:app")
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         running = Running(processes, app.handlers[0])
         running.start("a", "b")
         await until(lambda: begun(folder) == {"a": 1, "b": 1})
@@ -258,7 +259,7 @@ async def test_messages_are_given_back_when_their_handlers_have_ended_and_not_be
 ) -> None:
     """Those that are tried alone, and those that have no place yet, too."""
     app = load_app("shop:app")
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         running = Running(processes, app.handlers[0])
         running.start("a", "b", "c")
         await until(lambda: begun(folder) == {"a": 1, "b": 1})
@@ -281,7 +282,7 @@ def open_count() -> int:
 async def test_a_start_that_is_cancelled_leaves_nothing_behind(folder: Path) -> None:
     (folder / "shop.py").write_text(textwrap.dedent(SLOW_PROGRAM))
     open_before = open_count()
-    starting = asyncio.create_task(Child.start("shop:app"))
+    starting = asyncio.create_task(Child.start(Program("shop:app")))
     await until((folder / "importing.txt").exists)
     starting.cancel()
     await asyncio.wait([starting])
@@ -333,11 +334,6 @@ class Workers:
     async def stop(self) -> None:
         for worker in self._workers:
             await worker.stop()  # one that has just been started ends by the signal
-
-
-def children_of(worker: int) -> list[str]:
-    """Processes in which a worker's handlers run."""
-    return Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
 
 
 def count_repeats(found: list[list[str]], killed: set[str], lease_ms: int) -> int:
@@ -400,7 +396,7 @@ async def test_workers_are_killed_under_load_and_what_they_had_comes_again_after
     assert count_repeats(runs(tmp_path), workers.killed, lease_ms) >= len(hanging)
 
 
-async def prepare(server: str, invisible_ms: int = 30_000) -> None:
+async def prepare(server: str, invisible_ms: int = LONG_LEASE_MS) -> None:
     async with AsyncAdmin(server) as admin:
         await admin.put_group("shop", retry_delay_ms=1, attempts_max=50, invisible_ms=invisible_ms)
         for topic in TOPICS:

@@ -8,16 +8,26 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
-from hourwheel import App, AsyncAdmin, AsyncProducer, Message
+from hourwheel import (
+    App,
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    Broadcast,
+    DeadLetterReason,
+    Message,
+)
+from hourwheel.client.groups.dead_letters import DeadLetterMessage
 from node.process.subprocess_node import ChildNode
-from tests.support.eventually import until
+from tests.support.eventually import until, until_told
 
 PROGRAM = """
     import asyncio
@@ -38,6 +48,8 @@ PROGRAM = """
     def handle(how: str, context: MessageContext) -> None:
         if how == "reject":
             raise Reject("no such order")
+        if how == "always":
+            os._exit(4)
         if context.attempt == 1:
             if how == "exit":
                 os._exit(3)
@@ -55,6 +67,10 @@ PROGRAM = """
         await asyncio.sleep(4)
         note(context, how)
 """
+
+
+LONG_LEASE_MS: Final = 600_000
+"""Longer than any test waits: what comes back meanwhile has been given back."""
 
 
 class RunningWorker:
@@ -75,6 +91,7 @@ class RunningWorker:
             cwd=self.folder,
             env={**os.environ, "HOURWHEEL_SERVER": self._server},
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         return self
 
@@ -100,14 +117,29 @@ class RunningWorker:
         return await self.process.wait()
 
 
+def children_of(worker: int) -> list[str]:
+    """Processes in which a worker's handlers run."""
+    return Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+
+
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[ChildNode]:
     async with ChildNode(tmp_path / "data", log_file=tmp_path / "node.log") as found:
         async with AsyncAdmin(found.address) as admin:
-            await admin.put_group("shop", retry_delay_ms=1, invisible_ms=3_000, attempts_max=3)
+            await put_group(admin, invisible_ms=3_000)
             await admin.create_topic("orders")
             await admin.create_topic("slow")
+            await admin.create_topic("answers")
         yield found
+
+
+async def put_group(admin: AsyncAdmin, invisible_ms: int) -> None:
+    await admin.put_group("shop", retry_delay_ms=1, invisible_ms=invisible_ms, attempts_max=3)
+
+
+async def lease_long(server: str) -> None:
+    async with AsyncAdmin(server) as admin:
+        await put_group(admin, LONG_LEASE_MS)
 
 
 async def publish(server: str, topic: str, *hows: str) -> list[str]:
@@ -119,6 +151,7 @@ async def publish(server: str, topic: str, *hows: str) -> list[str]:
 async def test_handlers_that_crash_exit_and_hang_cost_their_own_message_one_attempt(
     node: ChildNode, tmp_path: Path
 ) -> None:
+    await lease_long(node.address)
     hows = ["ok", "exit", "ok", "hang", "sysexit", "retry", "exit", *["ok"] * 5]
     (rejected,) = await publish(node.address, "orders", "reject")
     ids = await publish(node.address, "orders", *hows)
@@ -135,6 +168,72 @@ async def test_handlers_that_crash_exit_and_hang_cost_their_own_message_one_atte
     assert "Task exception" not in worker.said
 
 
+async def test_a_message_that_always_ends_its_process_is_a_dead_letter_and_others_are_handled(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    """Also those that run beside it in one process."""
+    await lease_long(node.address)
+    (poison,) = await publish(node.address, "orders", "always")
+    ids = await publish(node.address, "orders", *["ok"] * 12)
+
+    async def letters() -> list[DeadLetterMessage]:
+        return [one async for one in admin.list_dead_letters("shop")]
+
+    async with AsyncAdmin(node.address) as admin, RunningWorker(tmp_path, node.address) as worker:
+        await until(lambda: {one[0] for one in worker.done()} == set(ids))
+        await until_told(letters)
+        (letter,) = await letters()
+        assert await worker.stop() == 0
+    found = str(letter.message_id), letter.attempts, letter.reason
+    assert found == (poison, 3, DeadLetterReason.ATTEMPTS_USED_UP)
+    assert {one[1] for one in worker.done()} == {"1"}, "none of them has lost an attempt"
+
+
+def held() -> str:
+    """The program, whose slow handler ends when a test says so."""
+    return PROGRAM.replace(
+        "await asyncio.sleep(4)",
+        "while not Path('go.txt').exists(): await asyncio.sleep(0.01)",
+    )
+
+
+async def hold_one(server: str, worker: RunningWorker) -> None:
+    """Have a message in work, with a lease that outlasts the test."""
+    await lease_long(server)
+    await publish(server, "slow", "held")
+    await until((worker.folder / "begun.txt").exists)
+
+
+async def test_a_stop_that_takes_too_long_gives_back_what_is_in_work(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    options = "--stop-within", "10ms"
+    async with RunningWorker(tmp_path, node.address, *options, program=held()) as worker:
+        await hold_one(node.address, worker)
+        assert await worker.stop() == 0
+    assert "ended with messages in work" in worker.said
+    async with AsyncConsumer(node.address, group="shop", topic="slow") as consumer:
+        (again,) = await consumer.receive(1, LONG_LEASE_MS / 10)
+    assert (again.attempt, worker.done()) == (2, [])
+
+
+async def test_a_third_signal_ends_a_worker_as_it_is(node: ChildNode, tmp_path: Path) -> None:
+    """While it waits for a node that does not answer any more; its children end with it."""
+    async with RunningWorker(tmp_path, node.address, program=held()) as worker:
+        await hold_one(node.address, worker)
+        children = children_of(worker.process.pid)
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            worker.process.send_signal(signal.SIGTERM)
+            await worker.until_said("stopping")
+            worker.process.send_signal(signal.SIGTERM)
+            await worker.until_said("ended with messages in work")
+            assert await worker.stop() == 1
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        await until(lambda: not any(Path(f"/proc/{one}").exists() for one in children))
+
+
 async def test_leases_last_a_stop_ends_what_is_begun_and_a_second_one_gives_it_back(
     node: ChildNode, tmp_path: Path
 ) -> None:
@@ -147,6 +246,7 @@ async def test_leases_last_a_stop_ends_what_is_begun_and_a_second_one_gives_it_b
     assert [one[1:] for one in worker.done()] == [["1", "first"]]
     begun.unlink()
 
+    await lease_long(node.address)
     await publish(node.address, "slow", "second")
     async with RunningWorker(tmp_path, node.address) as worker:
         await until(begun.exists)
@@ -159,6 +259,111 @@ async def test_leases_last_a_stop_ends_what_is_begun_and_a_second_one_gives_it_b
         assert await worker.stop() == 0
     _, attempt, how = worker.done()[1]
     assert (attempt, how) == ("2", "second"), "no poll has leased what was given back"
+
+
+LOGGING_PROGRAM = """
+    import logging
+    import os
+
+    from hourwheel import App
+
+    app = App("127.0.0.1:1", group="shop")
+    logging.getLogger("shop").info("imported in %d", os.getpid())
+
+    @app.handler("orders")
+    def handle(how: str) -> None:
+        logging.getLogger("shop").info("handled by %d", os.getpid())
+        app.publish("answers", how)
+"""
+
+
+async def test_children_log_and_publish_as_the_command_line_says(
+    node: ChildNode, tmp_path: Path
+) -> None:
+    """JSON, from the import on; and at the node of an option, which the code does not know."""
+    await publish(node.address, "orders", "ok")
+    options = "--log-format", "json", "--server", node.address, "-p", "2"
+    worker = RunningWorker(tmp_path, "127.0.0.1:2", *options, program=LOGGING_PROGRAM)
+    async with worker, AsyncConsumer(node.address, group="x", topic="answers") as consumer:
+        handled = json.loads(await worker.until_said("handled by"))
+        assert handled["logger"] == "shop"
+        assert handled["event"] != f"handled by {worker.process.pid}"
+        async with asyncio.timeout(60):
+            while not (found := await consumer.receive()):
+                pass
+        assert [one.body for one in found] == [b"ok"]
+        assert await worker.stop() == 0
+    lines = [json.loads(line) for line in worker.said.splitlines()]
+    assert all(one["event"] for one in lines)
+
+
+BROADCAST_PROGRAM = """
+    import os
+    from pathlib import Path
+
+    from hourwheel import App, Broadcast
+
+    app = App(group="caches")
+    member = os.environ.get("MEMBER", "")
+
+    @app.handler(["orders", "answers"], broadcast=Broadcast(member=member) if member else True)
+    def refresh(what: str) -> None:
+        with Path(f"seen-{os.environ['NAME']}.txt").open("a") as file:
+            file.write(f"{what}\\n")
+"""
+
+
+async def test_each_worker_gets_all_messages_of_a_broadcast(
+    node: ChildNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is named goes on where it was, and all of its processes and topics are one."""
+
+    def seen(name: str) -> list[str]:
+        path = tmp_path / f"seen-{name}.txt"
+        return sorted(path.read_text().split()) if path.exists() else []
+
+    async def worker(name: str, member: str) -> RunningWorker:
+        monkeypatch.setenv("NAME", name)
+        monkeypatch.setenv("MEMBER", member)
+        options = "-p", "2", "--health", "127.0.0.1:0"
+        made = RunningWorker(tmp_path, node.address, *options, program=BROADCAST_PROGRAM)
+        await ending.enter_async_context(made)
+        url = (await made.until_said("health and metrics on")).split()[-1]
+        await until(lambda: is_receiving(url))
+        return made
+
+    def is_receiving(url: str) -> bool:
+        try:
+            with urlopen(f"{url}/healthz") as answer:
+                return bool(answer.status == 200)
+        except HTTPError:
+            return False
+
+    async with AsyncExitStack() as ending:
+        named, unnamed = await worker("named", "host-7"), await worker("unnamed", "")
+        for topic in ("orders", "answers"):
+            await publish(node.address, topic, f"{topic}-1", f"{topic}-2")
+        both = ["answers-1", "answers-2", "orders-1", "orders-2"]
+        await until(lambda: seen("named") == seen("unnamed") == both)
+        assert await named.stop() == 0
+        await publish(node.address, "orders", "orders-3")
+        await until(lambda: seen("unnamed") == [*both, "orders-3"])
+        await worker("named", "host-7")
+        await until(lambda: seen("named") == [*both, "orders-3"])
+        assert await unnamed.stop() == 0
+
+
+async def test_an_app_that_serves_is_a_member_of_a_broadcast(node: ChildNode) -> None:
+    app = App(node.address, group="caches")
+    seen: list[bytes] = []
+    app.handler(["orders", "answers"], broadcast=Broadcast("host-7", "first"))(seen.append)
+    await publish(node.address, "orders", "a")
+    await publish(node.address, "answers", "b")
+    stopping = asyncio.Event()
+    serving = asyncio.create_task(app.serve(stopping))
+    await until(lambda: sorted(seen) == [b"a", b"b"])
+    stopping.set()
+    await serving
 
 
 async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:
@@ -190,16 +395,29 @@ async def test_probes_and_metrics(node: ChildNode, tmp_path: Path) -> None:
         assert await worker.stop() == 0
 
 
-async def test_a_worker_begins_anew_when_its_program_changes(
+async def test_a_worker_begins_anew_when_its_program_changes_and_ends_by_one_interrupt(
     node: ChildNode, tmp_path: Path
 ) -> None:
-    async with RunningWorker(tmp_path, node.address, "--reload") as worker:
-        await worker.until_said("2 handlers")
-        changed = (tmp_path / "shop.py").read_text().replace("slow", "slower")
-        (tmp_path / "shop.py").write_text(changed)
-        await worker.until_said("stopping")
-        await worker.until_said("2 handlers")
-        assert await worker.stop() == 0
+    """A terminal sends SIGINT to all processes of a command. Handlers end what they have begun."""
+    begun, go_on = tmp_path / "begun.txt", tmp_path / "go.txt"
+    worker = RunningWorker(tmp_path, node.address, "--reload", program=held())
+    async with worker:
+        for how in ("reload", "interrupt"):
+            await worker.until_said("2 handlers")
+            await publish(node.address, "slow", how)
+            await until(begun.exists)
+            if how == "reload":
+                changed = (tmp_path / "shop.py").read_text()
+                (tmp_path / "shop.py").write_text(changed + "# changed\n")
+            else:
+                os.killpg(worker.process.pid, signal.SIGINT)
+            await worker.until_said("stopping")
+            begun.unlink()
+            go_on.touch()
+            await until(lambda: [one[2] for one in worker.done()][-1:] == [how])  # noqa: B023
+            go_on.unlink()
+        assert await worker.process.wait() == 0
+    assert [one[1:] for one in worker.done()] == [["1", "reload"], ["1", "interrupt"]]
 
 
 async def test_an_app_serves_within_a_program(node: ChildNode) -> None:

@@ -7,10 +7,11 @@ import typer
 
 from hourwheel.cli.access import current_access
 from hourwheel.cli.options import Server, duration_option
-from hourwheel.cli.output import LogFormat, LogFormatOption, Output, configure_logs, run
+from hourwheel.cli.output import LogFormatOption, Output, run
 from hourwheel.cli.web.extras import needed
 from hourwheel.errors import ConfigError
 from hourwheel.transport.channel import SERVER_DEFAULT
+from hourwheel.workers.logs import LogFormat, configure_logs
 
 
 def push(

@@ -6,12 +6,15 @@ import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
 from hourwheel import errors
 from hourwheel.client.loop_thread import LoopThread
+from tests.support.eventually import until
 
 
 class Ending:
@@ -273,3 +276,88 @@ def test_future_is_cancelled_when_its_waiter_is_interrupted(thread: LoopThread) 
     finally:
         signal.signal(signal.SIGUSR1, old)
         thread.finish(nothing())
+
+
+class Calls:
+    """Two threads that call, each as often as a test says; the test gives the first results."""
+
+    def __init__(self, thread: LoopThread) -> None:
+        self._thread = thread
+        self.log: list[str] = []
+        self.waiting: dict[str, asyncio.Future[None]] = {}
+
+    def _begin(self, name: str) -> "asyncio.Future[None]":
+        loop = asyncio.get_running_loop()
+        self.log.append(name)
+        loop.call_soon(self.log.append, "turn")
+        future: asyncio.Future[None] = loop.create_future()
+        if name.startswith("first"):
+            self.waiting[name] = future
+        else:
+            loop.call_soon(future.set_result, None)
+        return future
+
+    def call(self, name: str) -> None:
+        self._thread.wait_for(partial(self._begin, name))
+
+    def give_first_results(self) -> None:
+        for one in self.waiting.values():
+            one.set_result(None)
+
+    def begun(self) -> list[str]:
+        return [one for one in self.log if one != "turn"]
+
+
+async def twice_each(calls: Calls, thread: LoopThread, *, do_both_return: bool) -> None:
+    a_returns = threading.Event()
+
+    def call(name: str) -> None:
+        calls.call(f"first {name}")
+        if name == "a":
+            a_returns.set()
+            calls.call("second a")
+        elif do_both_return:
+            a_returns.wait()
+            for _ in range(20):  # turns of the loop, in which it gets the other thread's call
+                thread.run(one())
+            calls.call("second b")
+
+    both = [asyncio.create_task(asyncio.to_thread(call, name)) for name in ("a", "b")]
+    await until(lambda: len(calls.waiting) == 2)
+    calls.log.clear()
+    thread.call_soon(calls.give_first_results)
+    await asyncio.gather(*both)
+
+
+async def test_calls_of_threads_that_get_results_together_begin_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hourwheel.client.loop_thread.GATHER_S", 3_600.0)
+    thread = LoopThread(nothing)
+    calls = Calls(thread)
+    await twice_each(calls, thread, do_both_return=True)
+    assert sorted(calls.log[:2]) == ["second a", "second b"], "in one turn of the loop"
+    thread.finish(nothing())
+
+
+async def test_a_call_does_not_wait_for_long_for_a_thread_that_does_not_come_back() -> None:
+    thread = LoopThread(nothing)
+    calls = Calls(thread)
+    await twice_each(calls, thread, do_both_return=False)
+    assert calls.begun() == ["second a"]
+    thread.finish(nothing())
+
+
+async def test_a_call_that_waits_for_others_is_begun_when_the_client_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hourwheel.client.loop_thread.GATHER_S", 3_600.0)
+    thread = LoopThread(nothing)
+    calls = Calls(thread)
+    working = asyncio.create_task(twice_each(calls, thread, do_both_return=False))
+    await until(lambda: calls.waiting and all(one.done() for one in calls.waiting.values()))
+    for _ in range(20):  # as above
+        await asyncio.to_thread(thread.run, one())
+    await asyncio.to_thread(thread.finish, nothing())
+    with suppress(errors.Cancelled):
+        await working

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from hourwheel import (
     App,
+    Broadcast,
     Consumer,
     DeadLetterReason,
     Message,
@@ -420,3 +421,28 @@ def test_what_a_program_gives_back_that_it_has_not_begun_with_is_no_attempt(
         while len(found) < 20:
             found += [(one.body, one.attempt) for one in consumer.receive(32)]
     assert sorted(found) == sorted((b"%d" % number, 1) for number in range(20))
+
+
+def test_each_member_of_a_broadcast_gets_every_message_from_its_beginning_on(
+    hourwheel_broker: Broker, hourwheel_clock: Clock
+) -> None:
+    """However far the clock leaps; with the member that the app names, and of several topics."""
+    seen = {"a": list[str](), "b": list[str](), "shared": list[str]()}
+    apps = {name: App(group="caches") for name in ("a", "b")}
+    hourwheel_broker.admin.create_topic("changes")
+    for name, app in apps.items():
+        member = Broadcast(member=name) if name == "a" else True
+        app.handler(["changes", "later"], broadcast=member)(seen[name].append)
+        hourwheel_broker.run(app)
+    shared = App(group="shared")
+    shared.handler("changes")(seen["shared"].append)
+    hourwheel_broker.run(shared)
+    for wait in ("0s", "6m", "40d"):
+        shared.publish("changes", wait, in_=wait)
+        shared.publish("later", wait, in_=wait)
+    hourwheel_clock.advance("41d")
+    twice = ["0s", "0s", "6m", "6m", "40d", "40d"]
+    assert seen == {"a": twice, "b": twice, "shared": ["0s", "6m", "40d"]}
+    assert {one.result for one in hourwheel_broker.handled} == {ResultKind.DONE}
+    for app in (*apps.values(), shared):
+        app.close()

@@ -12,6 +12,7 @@ from hourwheel.errors import Cancelled, FailedPrecondition, InvalidArgument, Inv
 from hourwheel.outcomes import IfPending
 from hourwheel.workers.app import App, load_app, make_message
 from hourwheel.workers.command import WorkerOptions, run_worker
+from hourwheel.workers.program import Program
 from hourwheel.workers.results import Retry
 from hourwheel.workers.worker import tell_of_connection
 from tests.support.eventually import until
@@ -252,4 +253,4 @@ async def test_nodes_out_of_reach_are_seldom_told_of_and_a_takeover_not_at_all(
 
 async def test_an_app_without_handlers_makes_no_worker() -> None:
     with pytest.raises(FailedPrecondition, match="no handlers"):
-        await run_worker(App(), WorkerOptions("shop:app"))
+        await run_worker(App(), WorkerOptions(Program("shop:app")))

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,3 +162,60 @@ async def test_frames_carry_messages_and_results_whole() -> None:
     assert (work.head["number"], work.head["handler"]) == (3, 1)
     assert frames.result_of(result) == DONE
     assert await frames.read(reader) is None
+
+
+async def test_functions_that_hang_take_no_place_of_later_messages() -> None:
+    """Nor the time of those that wait for a place: they have not begun."""
+    go_on = threading.Event()
+
+    def function(context: MessageContext) -> None:
+        if context.message_id == "hangs":
+            go_on.wait()
+
+    handler = make_handler(function, "orders", "shop", concurrency=2, time_limit_ms=50)
+    execution = Execution([handler])
+    contexts = [replace(CONTEXT, message_id=name) for name in ["hangs"] * 6 + ["ok"] * 6]
+    try:
+        results = await asyncio.gather(*(execution.run(handler, one) for one in contexts))
+    finally:
+        go_on.set()
+        execution.close()
+    failed, done = ResultKind.FAILED, ResultKind.DONE
+    assert [one.kind for one in results] == [failed] * 6 + [done] * 6
+
+
+async def test_when_too_many_functions_hang_messages_wait_until_one_returns(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("hourwheel.workers.execution.HUNG_MAX", 2)
+    go_on = {f"hangs-{number}": threading.Event() for number in range(3)}
+
+    def function(context: MessageContext) -> None:
+        if context.message_id in go_on:
+            go_on[context.message_id].wait()
+
+    handler = make_handler(function, "orders", "shop", concurrency=1, time_limit_ms=10)
+    execution = Execution([handler])
+    begun: list[str] = []
+
+    async def run(name: str) -> ResultKind:
+        context = replace(CONTEXT, message_id=name)
+        return (await execution.run(handler, context, lambda: begun.append(name))).kind
+
+    try:
+        for name in go_on:
+            assert await run(name) is ResultKind.FAILED
+        assert "hang in their threads: more than 2" in caplog.text
+        waiting = asyncio.create_task(run("ok"))
+        given_up = asyncio.create_task(run("given up"))
+        await asyncio.wait({waiting}, timeout=0.1)  # ten times what it would have
+        assert not waiting.done()
+        given_up.cancel()
+        await asyncio.wait({given_up})
+        go_on["hangs-2"].set()
+        assert await waiting is ResultKind.DONE
+    finally:
+        for one in go_on.values():
+            one.set()
+        execution.close()
+    assert begun == [*go_on, "ok"]

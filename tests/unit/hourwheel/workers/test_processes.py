@@ -12,6 +12,7 @@ from hourwheel.workers.app import App
 from hourwheel.workers.begun import BegunMarks
 from hourwheel.workers.handler import MessageContext
 from hourwheel.workers.processes import Child, Processes
+from hourwheel.workers.program import Program
 from hourwheel.workers.results import GIVEN_BACK, NOT_BEGUN, Result, ResultKind
 from tests.support.eventually import until
 
@@ -70,7 +71,7 @@ async def test_what_a_child_has_not_begun_when_all_end_was_no_attempt(
 ) -> None:
     children: list[Child] = []
 
-    async def start(_: str) -> Child:
+    async def start(_: Program) -> Child:
         reader, process = asyncio.StreamReader(), Process()
         marks, marks_fd = BegunMarks.make()
         os.close(marks_fd)
@@ -83,7 +84,7 @@ async def test_what_a_child_has_not_begun_when_all_end_was_no_attempt(
         return children[-1]
 
     monkeypatch.setattr(Child, "start", start)
-    async with Processes("shop:app", app.handlers, 1) as processes:
+    async with Processes(Program("shop:app"), app.handlers, 1) as processes:
         running = [asyncio.create_task(processes.run(app.handlers[0], CONTEXT))]
         await until(lambda: children[0].running_count == 1)
         processes.end_handlers()
@@ -91,3 +92,32 @@ async def test_what_a_child_has_not_begun_when_all_end_was_no_attempt(
         async with asyncio.timeout(30):
             results = await asyncio.gather(*running)
     assert results == [GIVEN_BACK if has_begun else NOT_BEGUN, NOT_BEGUN]
+
+
+async def test_what_a_hung_child_has_not_begun_costs_no_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first child reads its message, and does nothing with it; the second one handles it."""
+    monkeypatch.setattr("hourwheel.workers.processes.OVERTIME_S", 0.01)
+    hasty = App(group="shop")
+    hasty.handler("orders", time_limit="1ms")(nothing)
+    children: list[Child] = []
+
+    async def start(_: Program) -> Child:
+        reader, process = asyncio.StreamReader(), Process()
+        marks, marks_fd = BegunMarks.make()
+        os.close(marks_fd)
+        done = frames.pack_result(0, Result(ResultKind.DONE), is_spoiled=False)
+        writer: Any = SimpleNamespace(
+            write=lambda _: reader.feed_data(done) if len(children) > 1 else None,
+            close=reader.feed_eof,
+            get_extra_info=lambda _: SimpleNamespace(shutdown=lambda _: reader.feed_eof()),
+        )
+        children.append(Child(process, reader, writer, os.dup(0), marks))  # type: ignore[arg-type]
+        return children[-1]
+
+    monkeypatch.setattr(Child, "start", start)
+    async with Processes(Program("shop:app"), hasty.handlers, 1) as processes:
+        async with asyncio.timeout(30):
+            result = await processes.run(hasty.handlers[0], CONTEXT)
+    assert result.kind is ResultKind.DONE

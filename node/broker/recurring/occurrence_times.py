@@ -10,6 +10,8 @@ two equal times. All others follow the clock: what the gap leaves out is left ou
 twice takes place twice. A fixed interval knows no zone but for its excluded dates.
 """
 
+from array import array
+from bisect import bisect_left
 from datetime import MAXYEAR, UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -31,6 +33,8 @@ _LAST_YEAR: Final = MAXYEAR - 1
 _SECOND_MS: Final = 1_000
 _MINUTE_S: Final = 60
 _EPOCH_DAY: Final = date(1970, 1, 1)
+_DAY_MAX: Final = (date(MAXYEAR, 1, 1) - _EPOCH_DAY).days
+"""What is due is due before the end of this day, in any zone."""
 _CACHED_SCHEDULES: Final = 4_096
 _CACHED_TIMES: Final = 16_384
 
@@ -52,7 +56,9 @@ class _Key(NamedTuple):
     every_ms: int
     start_ms: int
     end_ms: int
-    excluded_days: tuple[int, ...]
+    excluded_days: bytes
+    """An array of u32, ascending: the caches below keep thousands of keys, which may have a
+    thousand days each."""
 
 
 class _Cron(CronSim):
@@ -74,7 +80,7 @@ class Schedule:
     def __init__(self, key: _Key) -> None:
         """Raises InvalidRecurrence."""
         self._key, self._zone = key, _zone(key.zone)
-        self._excluded = frozenset(key.excluded_days)
+        self._excluded = memoryview(key.excluded_days).cast("I")
         if key.cron:
             _parse(key.cron, datetime(2027, 1, 1, tzinfo=self._zone))
 
@@ -93,10 +99,12 @@ class Schedule:
         due_ms = step(after_ms)
         while due_ms is not None and self._excluded:
             day = self._day_of(due_ms)
-            if day not in self._excluded:
+            if not self._is_excluded(day):
                 break
-            while day + 1 in self._excluded:  # years of them in one step
+            while self._is_excluded(day + 1):  # years of them in one step
                 day += 1
+            if day >= _DAY_MAX:
+                return None
             due_ms = step(max(due_ms, self._end_of(day) - 1))
         if due_ms is not None and self._key.end_ms and due_ms > self._key.end_ms:
             return None
@@ -121,6 +129,10 @@ class Schedule:
     def _day_of(self, at_ms: int) -> int:
         local = datetime.fromtimestamp(at_ms // _SECOND_MS, self._zone)
         return (local.date() - _EPOCH_DAY).days
+
+    def _is_excluded(self, day: int) -> bool:
+        at = bisect_left(self._excluded, day)
+        return at < len(self._excluded) and self._excluded[at] == day
 
     def _end_of(self, day: int) -> int:
         """The instant at which a day of the zone has ended."""
@@ -152,7 +164,7 @@ def schedule_of(config: RecurrenceConfig) -> Schedule:
             config.every_ms,
             config.start_ms,
             config.end_ms,
-            tuple(config.excluded_days),
+            array("I", sorted(config.excluded_days)).tobytes(),
         )
     )
 

@@ -126,6 +126,25 @@ def test_node_goes_on_where_all_that_is_left_of_time_is_excluded() -> None:
         assert [due for due, name, _ in found if name == "other"] == [EVERY_MS, 2 * EVERY_MS]
 
 
+@pytest.mark.parametrize("is_deleted_first", [True, False])
+def test_what_is_put_goes_on_behind_a_cancelled_occurrence_unless_it_is_deleted_first(
+    is_deleted_first: bool,
+) -> None:
+    rare_ms = 10 * EVERY_MS
+    with SteppedEngine() as engine:
+        put(engine, every(rare_ms))
+        info = engine.engine.recurring.get("orders", "report")
+        call(engine, engine.engine.cancel(parse_many([info.last_message_id])))
+        if is_deleted_first:
+            call(engine, engine.engine.recurring.delete("orders", "report"))
+        put(engine, every())
+        engine.advance(EVERY_MS)
+        assert received(engine) == ([(EVERY_MS, "report", "0")] if is_deleted_first else [])
+        times = call(engine, engine.engine.recurring.next_times_of("orders", "report", 1))
+        before_ms = EVERY_MS if is_deleted_first else rare_ms
+        assert times == [START_MS + before_ms + EVERY_MS], "and that is what is said"
+
+
 def test_pause_takes_back_what_lies_ahead_and_resume_goes_on() -> None:
     with SteppedEngine() as engine:
         put(engine, every())

@@ -84,20 +84,22 @@ class Schedule:
         if key.cron:
             _parse(key.cron, datetime(2027, 1, 1, tzinfo=self._zone))
 
-    def after(self, after_ms: int) -> int | None:
-        """The first occurrence later than an instant; None: there is none.
+    def after(self, after_ms: int, until_ms: int | None = None) -> int | None:
+        """The first occurrence later than an instant; None: there is none, or none up to another.
 
         Of an expression that may be because it is years away.
         """
-        return _after(self._key, after_ms)
+        return _after(self._key, after_ms, until_ms)
 
-    def find_after(self, after_ms: int) -> int | None:
+    def find_after(self, after_ms: int, until_ms: int | None = None) -> int | None:
         """The same, computed."""
         step = self._cron_after if self._key.cron else self._interval_after
         if self._key.cron:
             after_ms = max(after_ms, self._key.start_ms - 1)
         due_ms = step(after_ms)
         while due_ms is not None and self._excluded:
+            if until_ms is not None and due_ms > until_ms:
+                return None  # not to go through years of dates for nothing
             day = self._day_of(due_ms)
             if not self._is_excluded(day):
                 break
@@ -106,9 +108,8 @@ class Schedule:
             if day >= _DAY_MAX:
                 return None
             due_ms = step(max(due_ms, self._end_of(day) - 1))
-        if due_ms is not None and self._key.end_ms and due_ms > self._key.end_ms:
-            return None
-        return due_ms
+        last_ms = min(self._key.end_ms or INSTANT_MS_MAX, until_ms or INSTANT_MS_MAX)
+        return None if due_ms is None or due_ms > last_ms else due_ms
 
     def _interval_after(self, after_ms: int) -> int | None:
         start_ms, every_ms = self._key.start_ms, self._key.every_ms
@@ -146,9 +147,9 @@ def _schedule(key: _Key) -> Schedule:
 
 
 @lru_cache(_CACHED_TIMES)
-def _after(key: _Key, after_ms: int) -> int | None:
+def _after(key: _Key, after_ms: int, until_ms: int | None) -> int | None:
     """Many recurrences have the same times: they are computed once."""
-    return _schedule(key).find_after(after_ms)
+    return _schedule(key).find_after(after_ms, until_ms)
 
 
 def schedule_of(config: RecurrenceConfig) -> Schedule:
@@ -181,12 +182,11 @@ def plan_next(schedule: Schedule, missed: int, after_ms: int, now_ms: int) -> Pl
     # The last one up to now: the latest instant from which the next one is not in the future.
     while low < high:
         middle = (low + high + 1) // 2
-        next_ms = schedule.after(middle)
-        if next_ms is not None and next_ms <= now_ms:
+        if schedule.after(middle, now_ms) is not None:
             low = middle
         else:
             high = middle - 1
-    last_ms = schedule.after(low)
+    last_ms = schedule.after(low, now_ms)
     return Planned(last_ms, has_missed=last_ms != due_ms)
 
 

@@ -1,6 +1,7 @@
 """When messages recur: where clocks change, what is left out, what is refused."""
 
 import random
+import time
 import tracemalloc
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -182,6 +183,21 @@ def test_excluded_dates_up_to_the_last_one_leave_nothing_behind_them(
     assert schedule_of(config).after(NOW_MS) is None
     with pytest.raises(errors.InvalidRecurrence):
         check_times(config, NOW_MS)
+
+
+def test_last_one_that_was_missed_is_found_without_years_of_excluded_dates() -> None:
+    first = date(2027, 3, 1)  # a Monday; all that follow it are excluded, for nineteen years
+    number = (first - date(1970, 1, 1)).days
+    days = [number + 7 * week for week in range(1, limits.EXCLUDED_DATE_COUNT_MAX + 1)]
+    schedule = schedule_of(RecurrenceConfig(cron="0 9 * * MON", excluded_days=days))
+    due_ms = ms("2027-03-01T09:00")
+    begun_s = time.process_time()
+    assert schedule.find_after(due_ms) == due_ms + 7 * 1_001 * DAY_MS
+    one_s = time.process_time() - begun_s
+    begun_s = time.process_time()
+    planned = plan_next(schedule, Missed.LAST, due_ms - 1_234_567, due_ms + 3 * DAY_MS)
+    assert planned == (due_ms, False)
+    assert time.process_time() - begun_s < 3 * one_s, "the search asks some forty times"
 
 
 def test_schedules_with_many_excluded_dates_are_kept_in_little_memory() -> None:

@@ -82,7 +82,11 @@ class HistoryQuery:
     async def history(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
         """See EnginePort."""
         async with self._turns.one():
-            return await self._page(of, topic, token)
+            try:
+                return await self._page(of, topic, token)
+            except (errors.DiskFailed, FileNotFoundError) as error:
+                # Damage like any other where somebody only asks: it must not end the node.
+                raise errors.CorruptLog(f"the log cannot be read: {error}") from error
 
     async def _page(self, of: MessageId, topic: str, token: bytes) -> HistoryPage:
         page, slices = HistoryPage(), _Slices(self._shard.log)

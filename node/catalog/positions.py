@@ -16,7 +16,7 @@ from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RESOLVE_ROW
-from hourwheel.types import GroupId, TopicQueue
+from hourwheel.types import GroupId, TopicQueue, topic_of
 from node.catalog.serving import ServingConsumers
 from node.contracts.group_positions import SkippedInfo, UnblockAction, Unblocking
 from node.delivery.resolve_rows import dead_rows, freed_rows, skipped_rows
@@ -29,15 +29,29 @@ _ROW_COUNT_MAX: Final = (1 << 32) - 1
 
 
 async def find_positions(shard: Shard, queues: Sequence[TopicQueue], from_ms: int) -> list[int]:
-    """Of each queue, where the first entry stands that is released at `from_ms` or later."""
+    """Of each queue, where the first entry stands that is released at `from_ms` or later.
+
+    Raises:
+        Unavailable: their topic was deleted meanwhile, or the group was reset, which deletes that
+            of its retries.
+    """
     found: list[int] = []
     for number in queues:
         at, is_found = 0, False
         while not is_found:  # of a long queue a chunk at a time
+            _check_there(shard, number)
             at, is_found = shard.views.queues.get(number).find_released(from_ms, at)
             await asyncio.sleep(0)
         found.append(at)
+    for number in queues:
+        _check_there(shard, number)
     return found
+
+
+def _check_there(shard: Shard, number: TopicQueue) -> None:
+    """Raises Unavailable where a queue went with its topic: its files do, too."""
+    if shard.views.catalog.find_topic_by_id(topic_of(number)) is None:
+        raise errors.Unavailable("a topic was deleted or a group reset meanwhile; try again")
 
 
 def rows_before(

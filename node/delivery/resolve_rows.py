@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import TopicQueue
+from hourwheel.types import TopicQueue, topic_of
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
@@ -272,7 +272,9 @@ class SelectedPositions:
         return ack_picked_rows(self.group_queue, self.ranges[0], self.picked)
 
     def sequences(self) -> list[int]:
-        """Of the messages that the group has not finished."""
+        """Of the messages that the group has not finished; none where their topic has gone."""
+        if self.views.catalog.find_topic_by_id(topic_of(self.group_queue.topic_queue)) is None:
+            return []
         queue = self.views.queues.get(self.group_queue.topic_queue)
         window = self.views.acks.get(*self.group_queue)
         spans = [

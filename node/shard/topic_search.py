@@ -20,6 +20,11 @@ from storage.log.header_walk import walk_headers
 NO_TOPIC: Final = -1
 WHEEL_ROWS: Final = 256
 """Messages that are looked for in the wheel at one time."""
+_UNREADABLE: Final = (
+    *(errors.CorruptLog, errors.InvalidBatch, errors.DiskFailed),
+    FileNotFoundError,
+)
+"""What a place of the log raises that is damaged, or has gone."""
 
 
 def find_publish_header(shard: Shard, sequence: SequenceNumber) -> Iterator[Header | None]:
@@ -86,7 +91,7 @@ class TopicSearch:
                         end = int(np.searchsorted(ascending, last, "right"))
                         self._take(header, rest[at:end])
                     yield
-            except (errors.CorruptLog, errors.InvalidBatch, FileNotFoundError):
+            except _UNREADABLE:
                 pass  # as if it were not there: to be refused is the safe side
             at = end
 

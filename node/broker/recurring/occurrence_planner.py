@@ -397,8 +397,7 @@ class OccurrencePlanner:
             schedule = schedule_of(RecurrenceConfig.FromString(definition))
         except errors.InvalidRecurrence:
             return False
-        next_ms = schedule.after(state.after_ms)
-        return next_ms is not None and next_ms <= now_ms
+        return schedule.after(state.after_ms, now_ms) is not None
 
 
 def meta_of(raw: bytes, name: str, index: int, due_ms: int) -> MessageMeta:

@@ -10,6 +10,8 @@ two equal times. All others follow the clock: what the gap leaves out is left ou
 twice takes place twice. A fixed interval knows no zone but for its excluded dates.
 """
 
+from array import array
+from bisect import bisect_left
 from datetime import MAXYEAR, UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -31,6 +33,8 @@ _LAST_YEAR: Final = MAXYEAR - 1
 _SECOND_MS: Final = 1_000
 _MINUTE_S: Final = 60
 _EPOCH_DAY: Final = date(1970, 1, 1)
+_DAY_MAX: Final = (date(MAXYEAR, 1, 1) - _EPOCH_DAY).days
+"""What is due is due before the end of this day, in any zone."""
 _CACHED_SCHEDULES: Final = 4_096
 _CACHED_TIMES: Final = 16_384
 
@@ -52,7 +56,9 @@ class _Key(NamedTuple):
     every_ms: int
     start_ms: int
     end_ms: int
-    excluded_days: tuple[int, ...]
+    excluded_days: bytes
+    """An array of u32, ascending: the caches below keep thousands of keys, which may have a
+    thousand days each."""
 
 
 class _Cron(CronSim):
@@ -74,33 +80,36 @@ class Schedule:
     def __init__(self, key: _Key) -> None:
         """Raises InvalidRecurrence."""
         self._key, self._zone = key, _zone(key.zone)
-        self._excluded = frozenset(key.excluded_days)
+        self._excluded = memoryview(key.excluded_days).cast("I")
         if key.cron:
             _parse(key.cron, datetime(2027, 1, 1, tzinfo=self._zone))
 
-    def after(self, after_ms: int) -> int | None:
-        """The first occurrence later than an instant; None: there is none.
+    def after(self, after_ms: int, until_ms: int | None = None) -> int | None:
+        """The first occurrence later than an instant; None: there is none, or none up to another.
 
         Of an expression that may be because it is years away.
         """
-        return _after(self._key, after_ms)
+        return _after(self._key, after_ms, until_ms)
 
-    def find_after(self, after_ms: int) -> int | None:
+    def find_after(self, after_ms: int, until_ms: int | None = None) -> int | None:
         """The same, computed."""
         step = self._cron_after if self._key.cron else self._interval_after
         if self._key.cron:
             after_ms = max(after_ms, self._key.start_ms - 1)
         due_ms = step(after_ms)
         while due_ms is not None and self._excluded:
+            if until_ms is not None and due_ms > until_ms:
+                return None  # not to go through years of dates for nothing
             day = self._day_of(due_ms)
-            if day not in self._excluded:
+            if not self._is_excluded(day):
                 break
-            while day + 1 in self._excluded:  # years of them in one step
+            while self._is_excluded(day + 1):  # years of them in one step
                 day += 1
+            if day >= _DAY_MAX:
+                return None
             due_ms = step(max(due_ms, self._end_of(day) - 1))
-        if due_ms is not None and self._key.end_ms and due_ms > self._key.end_ms:
-            return None
-        return due_ms
+        last_ms = min(self._key.end_ms or INSTANT_MS_MAX, until_ms or INSTANT_MS_MAX)
+        return None if due_ms is None or due_ms > last_ms else due_ms
 
     def _interval_after(self, after_ms: int) -> int | None:
         start_ms, every_ms = self._key.start_ms, self._key.every_ms
@@ -122,6 +131,10 @@ class Schedule:
         local = datetime.fromtimestamp(at_ms // _SECOND_MS, self._zone)
         return (local.date() - _EPOCH_DAY).days
 
+    def _is_excluded(self, day: int) -> bool:
+        at = bisect_left(self._excluded, day)
+        return at < len(self._excluded) and self._excluded[at] == day
+
     def _end_of(self, day: int) -> int:
         """The instant at which a day of the zone has ended."""
         midnight = datetime.combine(_EPOCH_DAY + timedelta(days=day + 1), datetime.min.time())
@@ -134,9 +147,9 @@ def _schedule(key: _Key) -> Schedule:
 
 
 @lru_cache(_CACHED_TIMES)
-def _after(key: _Key, after_ms: int) -> int | None:
+def _after(key: _Key, after_ms: int, until_ms: int | None) -> int | None:
     """Many recurrences have the same times: they are computed once."""
-    return _schedule(key).find_after(after_ms)
+    return _schedule(key).find_after(after_ms, until_ms)
 
 
 def schedule_of(config: RecurrenceConfig) -> Schedule:
@@ -152,7 +165,7 @@ def schedule_of(config: RecurrenceConfig) -> Schedule:
             config.every_ms,
             config.start_ms,
             config.end_ms,
-            tuple(config.excluded_days),
+            array("I", sorted(config.excluded_days)).tobytes(),
         )
     )
 
@@ -169,12 +182,11 @@ def plan_next(schedule: Schedule, missed: int, after_ms: int, now_ms: int) -> Pl
     # The last one up to now: the latest instant from which the next one is not in the future.
     while low < high:
         middle = (low + high + 1) // 2
-        next_ms = schedule.after(middle)
-        if next_ms is not None and next_ms <= now_ms:
+        if schedule.after(middle, now_ms) is not None:
             low = middle
         else:
             high = middle - 1
-    last_ms = schedule.after(low)
+    last_ms = schedule.after(low, now_ms)
     return Planned(last_ms, has_missed=last_ms != due_ms)
 
 

@@ -474,3 +474,21 @@ async def test_history_when_a_group_begins_anew(tmp_path: Path) -> None:
         assert await told(world, second) == [*begun, again, again, acked, again]
         await world.ack(world.select(await world.leased(count=2)))
         assert await told(world, first) == [*begun, acked, again, acked]
+
+
+@pytest.mark.parametrize("method", ["read", "read_batch"])
+@pytest.mark.parametrize("error", [errors.DiskFailed("a sector"), FileNotFoundError("a segment")])
+async def test_sector_that_cannot_be_read_is_damage_and_does_not_end_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms + 5_000)
+        of = id_of(world, 0, world.now_ms + 5_000)
+
+        def fail(*_: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.engine.shard.log, method, fail)
+            with pytest.raises(errors.CorruptLog):
+                await within(world.engine.history(of, "", b""))

@@ -110,6 +110,20 @@ async def test_topic_is_not_found_when_its_record_is_damaged(tmp_path: Path) -> 
         assert await topics_of(world, ids) == [None]
 
 
+async def test_topic_is_not_found_where_the_disk_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.publish(world.now_ms)
+
+        def fail(*_: object) -> None:
+            raise errors.DiskFailed("a sector")
+
+        monkeypatch.setattr(world.engine.shard.log, "read", fail)
+        ids = ids_of([(0, world.mastership.epoch, 0, world.now_ms)])
+        assert await topics_of(world, ids) == [None]
+
+
 async def test_look_up_is_the_masters(tmp_path: Path) -> None:
     async with EngineWorld(tmp_path) as world:
         await world.publish(world.now_ms)

@@ -2,15 +2,18 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hourwheel import errors
 from node.catalog.positions import find_positions
 from node.contracts.broker import CatalogUpdate, GroupSettings
+from node.contracts.group_positions import ResetTarget
 from storage.views.catalog_items import START_NOW_MS
 from tests.support.engine_world import EngineWorld, let_others_run, within
 from tests.support.small_sizes import small_sizes
+from tests.support.stepped_engine import SteppedEngine
 from tests.support.units import make_units
 
 STEP_MS = 1_000
@@ -203,3 +206,38 @@ async def test_position_of_an_instant_is_found_across_chunks(tmp_path: Path) -> 
             shard = world.engine.shard
             for from_ms, expected in ((0, 0), (1, 1), (7_000, 7), (8_001, 9), (99_000, 50)):
                 assert await find_positions(shard, [number], from_ms) == [expected]
+
+
+@pytest.mark.parametrize("queue_count", [1, 40])
+@pytest.mark.parametrize("what", ["skip", "count", "reset"])
+@pytest.mark.parametrize("ahead", range(0, 12, 2))
+def test_topic_that_goes_while_positions_are_looked_for_ends_the_call_alone(
+    queue_count: int, what: str, ahead: int
+) -> None:
+    with SteppedEngine() as engine:
+        ask, dues_ms = engine.engine, [0] * queue_count
+        engine.call(ask.create_topic("short", queue_count))
+        engine.call(engine.publish(*dues_ms, topic="short"))
+        engine.call(engine.receive(topic="short"))
+        deleting = engine.begin(ask.delete_topic("short"))
+        for _ in range(ahead):  # it is that far
+            engine.call(asyncio.sleep(0))
+        call = engine.begin(_look_for_positions(engine, what))
+        engine.settle()
+        deleting.result()
+        assert _error_of(call) in {None, errors.Unavailable, errors.UnknownTopic}
+
+
+async def _look_for_positions(engine: SteppedEngine, what: str) -> None:
+    if what == "skip":
+        await engine.engine.skip("billing", "short", 0, ())
+    else:
+        await engine.engine.reset_group(
+            "billing", "short", ResetTarget(from_ms=0), count_only=what == "count"
+        )
+
+
+def _error_of(task: "asyncio.Task[Any]") -> type[BaseException] | None:
+    """Of what kind the error is that a task has ended with, or None."""
+    error = task.exception()
+    return None if error is None else type(error)

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
+from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
+from node.contracts.broker import Selection
+from node.contracts.ending import Ending
 from tests.support.engine_world import EngineWorld, within
+from tests.support.stepped_engine import SteppedEngine
 
 OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
 STALE = int(ReceiptOutcome.RECEIPT_OUTCOME_STALE)
@@ -116,3 +120,30 @@ async def test_call_fails_as_a_whole_when_a_record_is_refused(
         monkeypatch.setattr(mastership, "resolve", resolve)
         await world.ack(*chosen)
         assert world.group().lags[0].unresolved_count == 0, "asking again is safe"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("ahead", range(12))
+def test_messages_are_rejected_while_their_topic_goes(ahead: int) -> None:
+    with SteppedEngine() as engine:
+        engine.call(engine.publish(*[0] * 40))
+        delivery = engine.call(engine.receive(count=40))
+        assert delivery is not None
+        receipt = Receipt(
+            cluster=engine.engine.shard.cluster,
+            epoch=delivery.epoch,
+            group_id=delivery.group_id,
+            topic_queue=delivery.topic_queue,
+            lease_id=delivery.lease_id,
+            first_position=delivery.first_position,
+            index=0,
+            count=40,
+        )
+        chosen = [Selection(receipt, ordinal, 1) for ordinal in range(40)]
+        deleting = engine.begin(engine.engine.delete_topic("orders"))
+        for _ in range(ahead):  # it is that far
+            engine.call(asyncio.sleep(0))
+        call = engine.begin(engine.engine.resolve("billing", chosen, Ending(rejection="no order")))
+        engine.settle()
+        deleting.result()
+        assert set(call.result()) <= {OK, STALE}

@@ -1,5 +1,8 @@
 """When messages recur: where clocks change, what is left out, what is refused."""
 
+import random
+import time
+import tracemalloc
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -164,6 +167,49 @@ def test_excluded_dates_hold_for_intervals_in_their_zone() -> None:
     config.excluded_days.append((date(2027, 6, 2) - date(1970, 1, 1)).days)
     # In Tokyo that day is from 15:00 to 15:00 UTC.
     assert schedule_of(config).after(ms("2027-06-01T12:00")) == ms("2027-06-02T18:00")
+
+
+LAST_DAYS = [(date(9999, 12, 31) - date(1970, 1, 1)).days - at for at in range(366)]
+"""No date follows the last of them."""
+
+
+@pytest.mark.parametrize("times", [{"every_ms": DAY_MS}, {"cron": "0 9 * * *"}])
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_excluded_dates_up_to_the_last_one_leave_nothing_behind_them(
+    zone: str, times: dict[str, Any]
+) -> None:
+    start_ms = ms("9998-12-31T09:00", zone)
+    config = RecurrenceConfig(zone=zone, start_ms=start_ms, excluded_days=LAST_DAYS, **times)
+    assert schedule_of(config).after(NOW_MS) is None
+    with pytest.raises(errors.InvalidRecurrence):
+        check_times(config, NOW_MS)
+
+
+def test_last_one_that_was_missed_is_found_without_years_of_excluded_dates() -> None:
+    first = date(2027, 3, 1)  # a Monday; all that follow it are excluded, for nineteen years
+    number = (first - date(1970, 1, 1)).days
+    days = [number + 7 * week for week in range(1, limits.EXCLUDED_DATE_COUNT_MAX + 1)]
+    schedule = schedule_of(RecurrenceConfig(cron="0 9 * * MON", excluded_days=days))
+    due_ms = ms("2027-03-01T09:00")
+    begun_s = time.process_time()
+    assert schedule.find_after(due_ms) == due_ms + 7 * 1_001 * DAY_MS
+    one_s = time.process_time() - begun_s
+    begun_s = time.process_time()
+    planned = plan_next(schedule, Missed.LAST, due_ms - 1_234_567, due_ms + 3 * DAY_MS)
+    assert planned == (due_ms, False)
+    assert time.process_time() - begun_s < 3 * one_s, "the search asks some forty times"
+
+
+def test_schedules_with_many_excluded_dates_are_kept_in_little_memory() -> None:
+    chooser, count = random.Random(5), 200
+    tracemalloc.start()
+    for _ in range(count):
+        days = chooser.sample(range(21_000, 60_000), limits.EXCLUDED_DATE_COUNT_MAX)
+        config = RecurrenceConfig(cron="0 9 * * *", excluded_days=sorted(days))
+        assert schedule_of(config).after(NOW_MS)
+    held_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held_bytes < count * 8 * limits.EXCLUDED_DATE_COUNT_MAX
 
 
 @pytest.mark.parametrize("missed", [Missed.ALL, Missed.LAST, Missed.NONE])

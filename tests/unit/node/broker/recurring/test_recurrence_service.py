@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,41 @@ def test_count_and_end_when_they_are_reached() -> None:
         assert [due_ms for due_ms, name, _ in found if name == "counted"] == [10_000, 20_000]
         assert [due for due, name, _ in found if name == "ended"] == [10_000, 20_000, 30_000]
         assert call(engine, engine.engine.recurring.next_times_of("orders", "ended", 5)) == []
+
+
+def test_node_goes_on_where_all_that_is_left_of_time_is_excluded() -> None:
+    first_ms = START_MS + EVERY_MS
+    last = datetime(9998, 12, 31, 9, tzinfo=UTC)
+    days = [(last.date() - date(1970, 1, 1)).days + at for at in range(366)]
+    with SteppedEngine() as engine:
+        config = every(int(last.timestamp()) * 1_000 - first_ms, start_ms=first_ms)
+        config.excluded_days.extend(days)
+        put(engine, config)
+        put(engine, every(), "other")
+        for _ in range(2):  # the second one of the first is planned when that is due
+            engine.advance(EVERY_MS)
+        found = received(engine)
+        assert [due_ms for due_ms, name, _ in found if name == "report"] == [EVERY_MS]
+        assert [due for due, name, _ in found if name == "other"] == [EVERY_MS, 2 * EVERY_MS]
+
+
+@pytest.mark.parametrize("is_deleted_first", [True, False])
+def test_what_is_put_goes_on_behind_a_cancelled_occurrence_unless_it_is_deleted_first(
+    is_deleted_first: bool,
+) -> None:
+    rare_ms = 10 * EVERY_MS
+    with SteppedEngine() as engine:
+        put(engine, every(rare_ms))
+        info = engine.engine.recurring.get("orders", "report")
+        call(engine, engine.engine.cancel(parse_many([info.last_message_id])))
+        if is_deleted_first:
+            call(engine, engine.engine.recurring.delete("orders", "report"))
+        put(engine, every())
+        engine.advance(EVERY_MS)
+        assert received(engine) == ([(EVERY_MS, "report", "0")] if is_deleted_first else [])
+        times = call(engine, engine.engine.recurring.next_times_of("orders", "report", 1))
+        before_ms = EVERY_MS if is_deleted_first else rare_ms
+        assert times == [START_MS + before_ms + EVERY_MS], "and that is what is said"
 
 
 def test_pause_takes_back_what_lies_ahead_and_resume_goes_on() -> None:

@@ -293,8 +293,10 @@ class ClusterRuntime:
                 )
                 self._addresses[node] = registered.data_address
         for node in state.membership.former_node_ids:  # their certificates count no more
-            if node != self._config.node.id:
-                self._nodes.pop(node, None)
+            if node != self._config.node.id and node in self._nodes:
+                del self._nodes[node]
+                if self._server is not None:
+                    self._server.end_calls_of_former()
         if self.member is not None:
             self.member.on_state(state)
         self._catalog_feed.on_state(state)  # behind: who is not the master any more closes first

@@ -54,7 +54,7 @@ async def become_first(alone: LocalNode, first: LocalNode, grow: list[object]) -
     asked = await begin("grow", *grow, "--restart", f"touch {data.parent / 'restart'}")
     await until((data.parent / "restart").exists)
     await restart(alone, first)
-    await says(asked, "nobody listens")
+    await says(asked, "no process listens")
     assert is_promoted(RealDisk(data))
 
 

@@ -97,7 +97,7 @@ def test_missing_meta_is_refused_when_there_is_a_log() -> None:
     disk = SimulatedDisk()
     filled(disk, 3)
     disk.remove("control/vote")
-    with pytest.raises(errors.CorruptFile, match="voted"):
+    with pytest.raises(errors.CorruptFile, match="the vote of this node is lost"):
         opened(disk)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from replication.raft.peers import PeerNetwork
 from replication.raft.probe import prove_peer
 from replication.raft.security import Security, with_certificates, with_secret
 from tests.support.addresses import free_address
+from tests.support.eventually import until
 
 CLUSTER: Final = b"c" * 16
 ME: Final = Identity(CLUSTER, "n1", 3)
@@ -117,34 +118,39 @@ async def test_another_node_is_refused(
             await prove(SECRET, node.address)
 
 
+@asynccontextmanager
+async def foreign(said: bytes | None) -> AsyncIterator[str]:
+    """Where another process answers `said` to a byte, and hangs up; None: it only listens."""
+    address, open_count = free_address(), 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_count
+        open_count += 1
+        with suppress(OSError):
+            await reader.read(-1 if said is None else 1)
+            writer.write(said or b"")
+        writer.transport.abort() if said is None else writer.close()
+        open_count -= 1
+
+    host, _, port = address.rpartition(":")
+    async with await asyncio.start_server(answer, host, int(port)):
+        yield address
+        await until(lambda: not open_count)
+
+
 @pytest.mark.parametrize(
     "said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x04\x00\x00\x00\xff\xff\xff\xff"]
 )
 async def test_foreign_port_is_refused(said: bytes) -> None:
     """One that hangs up, one of another protocol, and one whose answer is no hello."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(said)
-        writer.close()
-
-    address = free_address()
-    host, _, port = address.rpartition(":")
-    async with await asyncio.start_server(answer, host, int(port)):
+    async with foreign(said) as address:
         with pytest.raises(errors.PeerRefused, match=address):
             await prove(SECRET, address)
 
 
 async def test_port_that_is_silent_or_closed_is_no_node_yet() -> None:
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    address = free_address()
-    host, _, port = address.rpartition(":")
     with pytest.raises(errors.Unavailable, match="no process listens"):
-        await prove(SECRET, address)
-    async with await asyncio.start_server(answer, host, int(port)):
+        await prove(SECRET, free_address())
+    async with foreign(None) as address:
         with pytest.raises(errors.Unavailable, match="is silent"):
             await prove(SECRET, address, wait_s=0.2)

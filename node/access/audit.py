@@ -1,7 +1,8 @@
 """Who did what: one event for each administrative call, and for those who may not call.
 
-Events have names, never what is in a request: no body, token, secret or receipt comes here. A call
-that a node passes on is noted where it is executed, with the caller that came with it.
+Events have names and the settings that an administrator changes: no body, filter, token, secret or
+receipt comes here (`node.access.changed_values`). A call that a node passes on is noted where it is
+executed, with the caller that came with it.
 
 A refused caller may call as often as it likes, so those events are limited: so many in a time
 for each principal, and for all of them together. What is left out is counted.
@@ -11,9 +12,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from google.protobuf.message import Message
+
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.v1 import access_pb2 as wire
+from node.access.changed_values import changed_values
 from node.access.permissions import RULES
 from node.contracts.access import Operation, Principal, Resource
 from node.telemetry import logs
@@ -69,6 +73,8 @@ class AuditEvent(NamedTuple):
     """Refused calls before it that were left out."""
     claimed: str = ""
     """The name that credentials speak of which do not hold: any caller may claim any."""
+    changed: dict[str, str] = {}  # noqa: RUF012 - never written to
+    """Path of a field of the request -> its value; nothing of calls that were refused."""
 
 
 def subject_of(request: Any) -> tuple[str, str] | None:
@@ -136,16 +142,18 @@ class AuditLog:
         resources: Iterable[Resource],
         outcome: str,
         peer: str,
-        subject: tuple[str, str] | None = None,
+        request: object = None,
     ) -> None:
         """A call of a method in `AUDITED` has ended.
 
-        `outcome`, `peer`: see `AuditEvent`; `subject`: see `subject_of`.
+        `outcome`, `peer`: see `AuditEvent`; `request`: what was asked, where that was understood.
         """
         named = [(one.kind.value, one.name) for one in resources]
+        subject = subject_of(request)
         if subject is not None:
             named.append(subject)
-        self._write(principal, method, named, outcome, peer)
+        changed = changed_values(request) if isinstance(request, Message) else {}
+        self._write(principal, method, named, outcome, peer, changed=changed)
 
     def note_denied(
         self,
@@ -176,6 +184,7 @@ class AuditLog:
         outcome: str,
         peer: str,
         claimed: str = "",
+        changed: dict[str, str] | None = None,
     ) -> None:
         unlogged, self._unlogged = self._unlogged, 0
         self._sink(
@@ -189,5 +198,6 @@ class AuditLog:
                 peer=peer,
                 unlogged=unlogged,
                 claimed=claimed[:NAME_CHARS_MAX],
+                changed=changed or {},
             )
         )

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from hourwheel import errors
 from hourwheel.clock import Clock
 from hourwheel.transport import grpc_status
-from node.access.audit import AUDITED, AuditLog, subject_of
+from node.access.audit import AUDITED, AuditLog
 from node.access.authentication import claimed_name
 from node.access.control import CALLER, AccessControl, Identify, login_holds
 from node.access.permissions import RULES
@@ -253,8 +253,7 @@ class Calls:
             finally:
                 if outcome:
                     resources = rule.resources(request)
-                    subject = subject_of(request)
-                    audit.note(CALLER.get(), method, resources, outcome, context.peer(), subject)
+                    audit.note(CALLER.get(), method, resources, outcome, context.peer(), request)
 
         return note if method in AUDITED else check_and_implement
 

@@ -43,6 +43,7 @@ from node.access.permissions import RULES
 from node.api.calls import Calls, Context, Encoded, PassedOn, StreamHandler, UnaryHandler
 from node.api.publish_stream import METHOD
 from node.contracts.answer_budget import ANSWER_BYTES_MIN, AnswerBudget, HeldAnswer
+from node.contracts.cluster import WAS_OPEN
 from node.telemetry.stats import ApiStats
 
 OWN_ANSWERS: Final = frozenset(
@@ -511,6 +512,10 @@ def _error_of(error: grpc.aio.AioRpcError) -> Exception:
     """The error for the caller: another node's as it is, else what is known of the outcome."""
     trailing = tuple(error.trailing_metadata() or ())
     if any(key == _DETAILS_KEY for key, _ in trailing):
+        refused = failure_of(error).error
+        if isinstance(refused, errors.PeerRefused):  # of this node, and not of the client
+            kind_of = errors.Timeout if WAS_OPEN in refused.params else errors.Unavailable
+            return kind_of(f"the master does not serve this node: {refused.message}")
         is_moved = isinstance(failure_of(error).error, errors.NotMaster | errors.ShuttingDown)
         kind = _Moved if is_moved else PassedOn
         return kind(error.code(), error.details() or "", trailing)

@@ -11,9 +11,8 @@ listens on the wire (the server checks it by `check_loopback` when it starts).
 
 import asyncio
 import hmac
-import inspect
 import ipaddress
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -33,9 +32,11 @@ from hourwheel.internal.v1.replication_pb2 import (
     ReplicateRequest,
     ReplicateResponse,
 )
+from hourwheel.transport.grpc_status import to_status
 from hourwheel.types import NodeId
 from node.cluster.peer_trust import Trust, Trusted
 from node.config.checks import split_address
+from node.contracts.cluster import WAS_OPEN
 from node.telemetry import logs
 from replication.refusals import Refusals
 
@@ -89,6 +90,7 @@ _log = logs.get(__name__)
 _CERTIFICATES_MAX: Final = 1_024
 _PEM: Final = "x509_pem_cert"
 _NO_NODE: Final = "the certificate names no node of this cluster"
+_HAS_LEFT: Final = "the node has left the cluster"
 
 
 def check_loopback(key: str, address: str) -> None:
@@ -358,8 +360,10 @@ class DataServer:
         secret = trust.now.secret
         if secret:
             checks.append(_SecretCheck(secret, refusals.note))
-        elif trust.now.is_tls and node_ids is not None:
-            checks.append(NameCheck(node_ids, refusals.note))
+        self._names: NameCheck | None = None
+        if not secret and trust.now.is_tls and node_ids is not None:
+            self._names = NameCheck(node_ids, refusals.note)
+            checks.append(self._names)
         options = [
             *_SERVER_OPTIONS,
             *(_SECRET_OPTIONS if secret else ()),
@@ -393,6 +397,14 @@ class DataServer:
         """Answer more kinds of calls from now on."""
         self._added.handlers.append(handlers)
 
+    def end_calls_of_former(self) -> None:
+        """Members have left: end what they have open.
+
+        With a secret it is not known whose a call is.
+        """
+        if self._names is not None:
+            self._names.end_calls_of_former()
+
     async def stop(self) -> None:
         """Cut all streams."""
         await self._server.stop(0)
@@ -403,7 +415,7 @@ class NameCheck(grpc.aio.ServerInterceptor):
 
     The authority that signs the nodes' certificates may sign others as well, of clients, or of
     another cluster's nodes. It refuses a caller whose certificate names no node before it reads
-    anything of a call, as the control plane does.
+    anything of a call, as the control plane does. A call that is open ends when its node leaves.
     """
 
     def __init__(self, node_ids: Container[str], note: Callable[[str, str], None]) -> None:
@@ -412,6 +424,20 @@ class NameCheck(grpc.aio.ServerInterceptor):
         `note` gets why a call is refused, and where it came from.
         """
         self._node_ids, self._note = node_ids, note
+        self._open: dict[asyncio.Task[None], frozenset[str]] = {}
+        """Serves a call -> the names of its caller's certificate."""
+        self._ended: set[asyncio.Task[None]] = set()
+        """Of those, the ones whose caller has left."""
+
+    def end_calls_of_former(self) -> None:
+        """End each open call whose caller is no node of the cluster any more."""
+        for task, names in self._open.items():
+            if not self._is_node(names) and task not in self._ended:
+                self._ended.add(task)
+                task.cancel()
+
+    def _is_node(self, names: Iterable[str]) -> bool:
+        return any(name in self._node_ids for name in names)
 
     async def intercept_service(
         self,
@@ -437,24 +463,44 @@ class NameCheck(grpc.aio.ServerInterceptor):
         )
 
         async def serve_named(requests: Any, context: Any) -> None:
-            await self._check(context)
-            request = requests if handler.request_streaming else await _only(requests, context)
-            answered = serve(request, context)
-            if inspect.isasyncgen(answered):
-                async for one in answered:
-                    await context.write(one)
-                return
-            answer = await answered
-            if not handler.response_streaming:  # else it has written its answers itself
-                await context.write(answer)
+            found = context.auth_context().get(_PEM, ())
+            names = names_of(found[0]) if found else frozenset[str]()
+            if not self._is_node(names):
+                self._note(_NO_NODE, context.peer())
+                await context.abort_with_status(to_status(errors.PeerRefused(_NO_NODE)))
+            task = errors.required(asyncio.current_task(), "gRPC serves each call in a task")
+            self._open[task] = names
+            try:
+                request = requests if handler.request_streaming else await _only(requests, context)
+                is_one = not handler.response_streaming
+                await _answer(serve(request, context), context, is_one=is_one)
+            except asyncio.CancelledError:
+                if task not in self._ended:
+                    raise
+                task.uncancel()
+            finally:
+                del self._open[task]
+                has_left = task in self._ended
+                self._ended.discard(task)
+            if has_left:
+                self._note(_HAS_LEFT, context.peer())
+                error = errors.PeerRefused(_HAS_LEFT, **{WAS_OPEN: 1})
+                await context.abort_with_status(to_status(error))
 
         return serve_named
 
-    async def _check(self, context: Any) -> None:
-        found = context.auth_context().get(_PEM, ())
-        if not found or not any(name in self._node_ids for name in names_of(found[0])):
-            self._note(_NO_NODE, context.peer())
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, _NO_NODE)
+
+async def _answer(
+    answered: AsyncIterable[object] | Awaitable[object], context: Any, *, is_one: bool
+) -> None:
+    """Send what a handler gives: answers one after the other, one, or none where it sends them."""
+    if isinstance(answered, AsyncIterable):
+        async for one in answered:
+            await context.write(one)
+        return
+    answer = await answered
+    if is_one:
+        await context.write(answer)
 
 
 async def _only(requests: Any, context: Any) -> Any:

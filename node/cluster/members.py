@@ -24,26 +24,13 @@ from replication.raft.admission import words_needed
 from replication.raft.security import is_loopback
 
 _CHANGE_S: Final = 20.0
-_CONNECT_S: Final = 2.0
 _LOOK_S: Final = 0.02
 _REQUEST_ID_BYTES: Final = 16
 _COUNT_MAX: Final = 16
 _log = logs.get(__name__)
 
 Propose = Callable[[wire.ControlCommand], Awaitable[wire.ControlResult]]
-Reaches = Callable[[str], Awaitable[bool]]
-
-
-async def reaches(address: str) -> bool:
-    """Whether somebody listens there."""
-    host, port = split_address("control_address", address)
-    try:
-        async with asyncio.timeout(_CONNECT_S):
-            _, writer = await asyncio.open_connection(host, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
+Prove = Callable[[NodeId, str, int], Awaitable[None]]
 
 
 class MemberAdministration:
@@ -57,7 +44,7 @@ class MemberAdministration:
         *,
         monotonic_ms: Callable[[], float],
         silent_ms: float,
-        reaches: Reaches = reaches,
+        prove: Prove,
         change_s: float = _CHANGE_S,
     ) -> None:
         """Of node `me`.
@@ -68,12 +55,13 @@ class MemberAdministration:
             propose: has a command applied by the control plane.
             monotonic_ms: the node's clock.
             silent_ms: a node of which nothing is heard for so long does not count as alive.
-            reaches: whether somebody listens at an address.
+            prove: has the process at an address prove that it is a node's control process, of
+                this cluster; see `node.cluster.control_probe`.
             change_s: how long a change may take.
         """
         self._me, self._control, self._propose = me, control, propose
         self._monotonic_ms, self._silent_ms = monotonic_ms, silent_ms
-        self._reaches, self._change_s = reaches, change_s
+        self._prove, self._change_s = prove, change_s
 
     def members(self) -> ListMembersResponse:
         """See ClusterPort."""
@@ -132,13 +120,8 @@ class MemberAdministration:
     async def _check_majority(
         self, state: ControlState, members: Members, add: Mapping[NodeId, str]
     ) -> None:
-        absent = [node for node, address in add.items() if not await self._reaches(address)]
-        if absent:
-            raise errors.FailedPrecondition(
-                f"no process listens at {add[absent[0]]}: start node {absent[0]} first, with"
-                " cluster.join",
-                node=absent[0],
-            )
+        for node, address in add.items():
+            await self._check_new(node, address, state.membership.generation)
         living = [node for node in members if node in add or self._is_alive(node)]
         if 2 * len(living) <= len(members):
             raise errors.FailedPrecondition(
@@ -164,6 +147,21 @@ class MemberAdministration:
                     shard=shard.shard,
                     alive=len(staying),
                 )
+
+    async def _check_new(self, node: NodeId, address: str, generation: int) -> None:
+        try:
+            await self._prove(node, address, generation)
+        except errors.Unavailable as error:
+            raise errors.FailedPrecondition(
+                f"{error.message}: start node {node} first, with cluster.join", node=node
+            ) from error
+        except errors.PeerRefused as error:
+            raise errors.FailedPrecondition(
+                f"{error.message}. It does not prove that it is the control process of node {node},"
+                f" of this cluster: look at the address, and at that node's id, its cluster.id,"
+                f" its certificates or secret, and whether its cluster.nodes names {self._me}",
+                address=address,
+            ) from error
 
     async def _stop(self, generation: int, members: Members) -> None:
         command = wire.ChangeMembersCommand(

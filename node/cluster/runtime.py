@@ -30,6 +30,7 @@ from node.broker.slewed_clock import SlewedClock
 from node.cluster.cluster_time import ClusterTime
 from node.cluster.control import ClusterControl, find_cluster_id
 from node.cluster.control_feed import ControlFeed
+from node.cluster.control_probe import ControlProbe
 from node.cluster.data_plane import DataServer, Dialer
 from node.cluster.log_repair import LogRepair
 from node.cluster.member import ClusterMember, MemberPorts, build_member, min_in_sync_of
@@ -115,6 +116,7 @@ class ClusterRuntime:
         self._watching: asyncio.Task[None] | None = None
         self._nodes = cluster_nodes(config.cluster.nodes)
         self.cluster_id = find_cluster_id(config, self._trust.now)
+        self._probe = ControlProbe(*(config.cluster, self._trust, self.cluster_id, config.node.id))
         self.boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
         self.time = ClusterTime(own_clock, clock.monotonic_ms)
         self._control = ClusterControl(
@@ -241,6 +243,7 @@ class ClusterRuntime:
             self._control.propose,
             monotonic_ms=self._monotonic_ms,
             silent_ms=silent_ms,
+            prove=self._probe.prove,
         )
         return ServedCluster(view, self._member, members)
 
@@ -293,8 +296,10 @@ class ClusterRuntime:
                 )
                 self._addresses[node] = registered.data_address
         for node in state.membership.former_node_ids:  # their certificates count no more
-            if node != self._config.node.id:
-                self._nodes.pop(node, None)
+            if node != self._config.node.id and node in self._nodes:
+                del self._nodes[node]
+                if self._server is not None:
+                    self._server.end_calls_of_former()
         if self.member is not None:
             self.member.on_state(state)
         self._catalog_feed.on_state(state)  # behind: who is not the master any more closes first

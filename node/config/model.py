@@ -359,7 +359,7 @@ class LimitsSection(Section):
         1_024, "calls", "Calls and streams that one connection may have open.", ge=1, le=65_536
     )
     connection_idle_ms: int = _key(
-        600_000, "ms", "A connection without a call for this long is closed.", ge=1_000, le=_DAY_MS
+        60_000, "ms", "A connection without a call for this long is closed.", ge=1_000, le=_DAY_MS
     )
     topics: int = _key(10_000, "topics", "Topics, the cluster's own not counted.", ge=1, le=1 << 20)
     groups: int = _key(10_000, "groups", "Consumer groups.", ge=1, le=1 << 20)

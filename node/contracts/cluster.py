@@ -14,6 +14,8 @@ from hourwheel.v1.admin_pb2 import GetStatusResponse
 from hourwheel.v1.members_pb2 import ListMembersResponse
 from hourwheel.v1.status_pb2 import SHARD_ROLE_MASTER, NodeStatus, ShardStatus
 
+WAS_OPEN: Final = "was_open"
+"""A fact of PeerRefused: the call was open when its node left, so its outcome is unknown."""
 _ALONE: Final = "this node is alone: it is no cluster that has members"
 
 

@@ -58,6 +58,8 @@ async def test_administrative_call_is_one_event_whether_access_control_is_on_or_
         ("eve", "user", ADMIN + "DeleteTopic", ["topic gone"], "PERMISSION_DENIED"),
     ]
     assert all(event["peer"].startswith("ipv4:127.0.0.1:") for event in events)
+    named = [{"name": name} for name in ("orders", "orders", "gone")]
+    assert [event["changed"] for event in events] == [*named, {}]
     assert "the body" not in str(events)
 
 

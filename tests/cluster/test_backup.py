@@ -1,9 +1,8 @@
 """Backups of real nodes that run, and clusters that begin with what was restored."""
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import grpc
 import pytest
@@ -16,9 +15,9 @@ from hourwheel.outcomes import ReceiptOutcome
 from hourwheel.types import DISPATCH_TOPIC
 from hourwheel.v1 import consumer_pb2, consumer_pb2_grpc
 from node.process.subprocess_node import ChildNode
-from node.tools.backup import command, restore_command
 from node.tools.local_cluster.nodes import LocalCluster
 from tests.support.audit_runs import errors_of, run_audit
+from tests.support.backup_commands import Commands
 from tests.support.embedded_node import EmbeddedNode
 from tests.support.eventually import until_told
 from tests.support.kept_user import add_alice, check_alice
@@ -31,26 +30,6 @@ SOON_MS: Final = 5_000
 RETENTION_MS: Final = 30 * 24 * HOUR_MS
 """A topic's own: comes with its log."""
 NEW_CLUSTER: Final = "ab" * 16
-
-
-class Commands:
-    """Runs commands in threads of this process: what they print with --json."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    async def backup(self, *arguments: object) -> list[dict[str, Any]]:
-        return await self._run(command.main, arguments)
-
-    async def restore(self, *arguments: object) -> dict[str, Any]:
-        (answer,) = await self._run(restore_command.main, arguments)
-        return answer
-
-    async def _run(self, main: Any, arguments: tuple[object, ...]) -> list[dict[str, Any]]:
-        code = await asyncio.to_thread(main, [*map(str, arguments), "--json"])
-        found = self._capsys.readouterr()
-        assert code == 0, found.err
-        return [json.loads(line) for line in found.out.splitlines()]
 
 
 @pytest.fixture

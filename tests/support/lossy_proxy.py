@@ -23,6 +23,7 @@ class LossyProxy:
         self.loses_answers = self.loses_requests = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.accepted_count = 0
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -46,7 +47,13 @@ class LossyProxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    async def wait_until_unused(self) -> None:
+        """Until every connection has ended, by either side."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted_count += 1
         host, _, port = self.target.rpartition(":")
         there, onward = await asyncio.open_connection(host, int(port))
         self._writers |= {writer, onward}

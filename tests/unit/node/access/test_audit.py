@@ -46,7 +46,7 @@ def test_event_says_who_did_what() -> None:
     (event,) = world.events
     named = [{"kind": "topic", "name": "orders"}, {"kind": "cluster", "name": ""}]
     time_ms = int(world.clock.wall)
-    assert event == (time_ms, "root", "token", METHOD, named, "OK", PEER, 0, "")
+    assert event == (time_ms, "root", "token", METHOD, named, "OK", PEER, 0, "", {})
 
 
 def test_events_of_refused_calls_are_limited_for_each_principal() -> None:
@@ -140,5 +140,6 @@ def test_changes_of_who_may_do_what_are_named_in_full() -> None:
         assert [subject_of(request) for request in requests] == [subject, subject]
     assert subject_of(wire.ListUsersRequest()) is None
     world = World()
-    world.log.note(ROOT, METHOD, [CLUSTER], "OK", PEER, of_grant)
+    world.log.note(ROOT, METHOD, [CLUSTER], "OK", PEER, wire.PutGrantRequest(grant=grant))
+    assert world.events[0].changed["grant.resource"] == "orders-*"
     assert world.events[0].resources[1] == {"kind": "grant", "name": of_grant[1]}

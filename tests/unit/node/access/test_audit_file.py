@@ -16,7 +16,17 @@ from tests.support.eventually import until
 
 def event(number: int) -> AuditEvent:
     named = [{"kind": "topic", "name": "a\nb"}]
-    return AuditEvent(1_800_000_000_007, "root", "token", "m", named, "OK", "peer", number)
+    return AuditEvent(
+        1_800_000_000_007,
+        "root",
+        "token",
+        "m",
+        named,
+        "OK",
+        "peer",
+        number,
+        changed={"is_paused": "true"},
+    )
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -47,6 +57,7 @@ def test_event_is_a_line_of_json(tmp_path: Path) -> None:
         "peer": "peer",
         "unlogged": 3,
         "claimed": "",
+        "changed": {"is_paused": "true"},
     }
     assert path.stat().st_mode & 0o007 == 0
 

@@ -228,9 +228,12 @@ async def test_error_is_told_as_the_master_told_it() -> None:
         here = await refused(node.producer.Publish(HOUR))
         assert here == there
         assert here.params == {"free": "7"}
-        # Counted when the answer is on its way.
         await until(lambda: node.stats.method("Publish").handled.get("RESOURCE_EXHAUSTED") == 1)
         assert node.stats.rejected == {}
+        for facts, reason in (({}, "UNAVAILABLE"), ({"was_open": "1"}, "TIMEOUT")):
+            # Of the node, and not of its caller, who finds another.
+            master.engine.errors["publish_messages"] = errors.PeerRefused("it left", **facts)
+            assert (await refused(node.producer.Publish(HOUR))).reason == reason
 
 
 async def test_error_of_a_newer_master_is_told_byte_for_byte() -> None:

@@ -1,6 +1,7 @@
 """Who may call a broker, and how brokers call each other."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from hourwheel.internal.v1.replication_pb2 import (
 from node.cluster.data_plane import (
     CONNECTION_COUNT_MAX,
     FETCH_MESSAGES,
+    FETCH_SNAPSHOT,
     REPLICATE,
     SERVICE,
     DataServer,
@@ -26,7 +28,10 @@ from node.cluster.data_plane import (
     names_of,
 )
 from node.cluster.peer_trust import Trust
-from tests.support.engine_world import within
+from node.contracts.cluster import WAS_OPEN
+from tests.support.api_world import Refusal, refusal_of
+from tests.support.engine_world import let_others_run, within
+from tests.support.eventually import until
 
 SECRET = Trust(secret="known to all of them")
 
@@ -55,6 +60,48 @@ def handlers() -> grpc.GenericRpcHandler:
     )
     methods = {"Replicate": handler, "FetchMessages": fetching}
     return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
+
+
+class Waiting:
+    """Handlers of each kind that answer nothing before `gate` is set."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.open: list[object] = []
+
+    async def wait(self, call: object) -> None:
+        self.open.append(call)
+        try:
+            await self.gate.wait()
+        finally:
+            self.open.remove(call)
+
+    async def fetch(self, _: bytes, context: Any) -> bytes:
+        await self.wait(context)
+        return b""
+
+    async def read_snapshot(self, _: bytes, context: Any) -> AsyncIterator[bytes]:
+        await self.wait(context)
+        yield b""
+
+    async def replicate(self, _: Any, context: Any) -> None:
+        await self.wait(context)
+        await context.write(b"")
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        methods = {
+            "Replicate": grpc.stream_stream_rpc_method_handler(self.replicate),
+            "FetchMessages": grpc.unary_unary_rpc_method_handler(self.fetch),
+            "FetchSnapshot": grpc.unary_stream_rpc_method_handler(self.read_snapshot),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
+
+
+async def refusal_at_the_end(call: Any) -> Refusal:
+    """How a call that answers nothing ends."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await within(call.read())
+    return refusal_of(caught.value)
 
 
 async def ask(server: Trust, caller: Trust, *, is_welcome: bool = False) -> grpc.StatusCode:
@@ -335,6 +382,56 @@ async def test_certificates_of_members_count_from_when_they_come_until_they_leav
     assert await codes() == [refused, welcome]
     for dialer in dialers:
         await dialer.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize("method", [REPLICATE, FETCH_MESSAGES, FETCH_SNAPSHOT])
+async def test_open_calls_of_a_member_that_leaves_end(method: str) -> None:
+    """Whatever kind they are; those of members that stay go on."""
+    authority, node_ids = trustme.CA(), {"n1": "", "n2": "", "n3": ""}
+    server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids=node_ids)
+    waiting = Waiting()
+    addresses = {"n1": f"localhost:{await server.start(waiting.handlers())}"}
+    dialers = [Dialer(certified(authority, name), addresses) for name in ("n2", "n3")]
+    calls = []
+    for number, dialer in enumerate(dialers):
+        channel: Any = dialer.channel("n1")  # type: ignore[arg-type]
+        calls.append(channel.stream_stream(method)())
+        await calls[-1].write(b"")
+        await until(lambda number=number: len(waiting.open) > number)
+
+    server.end_calls_of_former()
+    await let_others_run()
+    assert len(waiting.open) == len(calls)
+    del node_ids["n2"]
+    server.end_calls_of_former()
+    server.end_calls_of_former()  # as it may be while the first one's end is under way
+    error = await refusal_at_the_end(calls[0])
+    assert (error.reason, error.message) == ("PEER_REFUSED", "the node has left the cluster")
+    assert error.params == {WAS_OPEN: "1"}
+    await until(lambda: len(waiting.open) == 1)
+    assert not calls[1].done()
+
+    waiting.gate.set()
+    assert await within(calls[1].read()) == b""
+    await calls[1].done_writing()
+    assert await within(calls[1].code()) is grpc.StatusCode.OK
+    for dialer in dialers:
+        await dialer.close()
+    await server.stop()
+
+
+async def test_call_that_its_node_gives_up_is_no_refusal() -> None:
+    authority, waiting = trustme.CA(), Waiting()
+    server = DataServer(certified(authority, "n1"), "127.0.0.1:0", node_ids={"n1": ""})
+    dialer = Dialer(
+        certified(authority, "n1"), {"n1": f"localhost:{await server.start(waiting.handlers())}"}
+    )
+    fetching = dialer.fetch_messages("n1", FetchMessagesRequest())  # type: ignore[arg-type]
+    await until(lambda: waiting.open)
+    fetching.cancel()  # type: ignore[attr-defined]
+    await until(lambda: not waiting.open)
+    await dialer.close()
     await server.stop()
 
 

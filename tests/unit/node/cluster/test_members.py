@@ -8,11 +8,10 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.internal.v1 import control_pb2 as wire
-from node.cluster.members import MemberAdministration, check_reach, reaches
+from node.cluster.members import MemberAdministration, check_reach
 from replication.control_state.commands import apply_command
 from replication.control_state.member_commands import next_state
 from replication.control_state.state import CODEC_VERSION
-from tests.support.addresses import free_address
 from tests.support.control_commands import StateWorld, boot
 
 MEMBERS = [
@@ -35,6 +34,8 @@ class World:
             state=world.state, heard_ms={"n2": self.now_ms - 500, "n3": self.now_ms - 5_000}
         )
         self.listening = {"h:4", "h:5"}
+        self.foreign = {"h:80"}
+        self.asked: list[tuple[str, str, int]] = []
         self.is_slow = False
 
     @property
@@ -46,12 +47,16 @@ class World:
             self.propose,
             monotonic_ms=lambda: self.now_ms,
             silent_ms=1_000.0,
-            reaches=self.reaches,
+            prove=self.prove,
             change_s=0.05,
         )
 
-    async def reaches(self, address: str) -> bool:
-        return address in self.listening
+    async def prove(self, node: str, address: str, generation: int) -> None:
+        self.asked.append((node, address, generation))
+        if address in self.foreign:
+            raise errors.PeerRefused(f"what listens at {address} speaks another protocol")
+        if address not in self.listening:
+            raise errors.Unavailable(f"no process listens at {address}")
 
     async def propose(self, command: wire.ControlCommand) -> wire.ControlResult:
         after, raw = apply_command(self.control.state, command.SerializeToString())
@@ -65,6 +70,7 @@ async def test_lost_node_is_replaced() -> None:
     world = World()
     assert [one.is_alive for one in world.members.members().members] == [True, True, False]
     assert await world.members.change({"n4": "h:4"}, ["n3"], 0) == 1  # type: ignore[dict-item,list-item]
+    assert world.asked == [("n4", "h:4", 0)]
     found = world.members.members()
     assert (found.generation, found.is_changing) == (1, True)
     assert [one.node_id for one in found.members] == ["n1", "n2", "n4"]
@@ -79,6 +85,7 @@ async def test_lost_node_is_replaced() -> None:
         ({}, ["n2"], None, "node n2 is the master"),
         ({"n1": "h:4"}, [], None, "node n1 is a member already"),
         ({"n4": "h:9"}, ["n3"], None, "no process listens at h:9: start node n4 first"),
+        ({"n4": "h:80"}, ["n3"], None, r"h:80 speaks .* not prove that it is .* of node n4"),
         ({"n4": "h:4", "n5": "h:5"}, ["n1"], 3, "generation 0 is in force"),
         ({"n4": "h:1"}, ["n3"], None, "no process listens"),
     ],
@@ -176,7 +183,3 @@ async def test_members_that_are_not_known_are_not_changed() -> None:
 async def test_nonsense_is_no_change(add: dict[Any, str], remove: list[Any]) -> None:
     with pytest.raises(errors.InvalidArgument):
         await World().members.change(add, remove, None)
-
-
-async def test_nobody_is_reached_where_nobody_listens() -> None:
-    assert not await reaches(free_address())

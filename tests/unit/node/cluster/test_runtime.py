@@ -114,13 +114,18 @@ async def test_listener_believes_members_from_when_they_come_until_they_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, believed = World(tmp_path, monkeypatch), list[Any]()
+    endings = list[set[str]]()
 
     async def start(_: Any) -> None:
         pass
 
     def listen(*_: Any, node_ids: Any, **__: Any) -> Any:
         believed.append(node_ids)
-        return SimpleNamespace(start=start, stop=world.control.stop)
+        return SimpleNamespace(
+            start=start,
+            stop=world.control.stop,
+            end_calls_of_former=lambda: endings.append(set(node_ids)),
+        )
 
     monkeypatch.setattr(runtime, "DataServer", listen)
     world.runtime.member = SimpleNamespace(  # type: ignore[assignment]
@@ -140,6 +145,7 @@ async def test_listener_believes_members_from_when_they_come_until_they_leave(
         former = tuple(map(NodeId, ("n1", "n2", "n9")))  # n1 itself has left, too
         world.control.on_state(ControlState(membership=Membership(1, {}, former)))
         assert set(node_ids) == {"n1", "n3", "n4"}
+        assert endings == [{"n1", "n3", "n4"}]
     await world.runtime.stop()
 
 

@@ -30,6 +30,8 @@ DISPATCH_TOPIC: Final = "%DISPATCH%"
 """One of the cluster's own, with nothing in it: while it is paused, pending messages wait."""
 SEQUENCE_MAX: Final = SequenceNumber((1 << 63) - 1)
 FIRST_SEQUENCE: Final = SequenceNumber(0)
+FIRST_OFFSET: Final = Offset(0)
+"""Where each log begins, as long as nothing of it is deleted."""
 DUE_MS_MAX: Final = (1 << 53) - 1
 """No instant beyond this is ever stored: exact in every language, far past any horizon."""
 NO_NODE: Final = NodeId("")

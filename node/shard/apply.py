@@ -20,14 +20,7 @@ from hourwheel.formats.batch_columns import expires_of
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
-from hourwheel.types import (
-    QUEUE_BITS,
-    GroupId,
-    Key,
-    SequenceNumber,
-    TopicQueue,
-    topic_of,
-)
+from hourwheel.types import QUEUE_BITS, GroupId, Key, Offset, SequenceNumber, TopicQueue, topic_of
 from node.shard.deduplication import PublishResults, check_keys, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
 from node.shard.named_messages import Named, look_up
@@ -120,7 +113,7 @@ class Applier:
             self._append_waiting()
         (result,), self._begun = self._begun, None
         views.is_whole = True
-        views.applied_offset += header.total_bytes
+        views.applied_offset = header.end_offset
         views.store_ms = max(views.store_ms, header.store_ms)
         views.remember_check()
         return result
@@ -241,7 +234,7 @@ class Applier:
         to = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
         invariant(previous == views.cursor.key, "dispatches follow on one another", record=previous)
         views.compare_check(
-            int(row["check_offset"]), int(row["check_count"]), int(row["check_mix"])
+            Offset(int(row["check_offset"])), int(row["check_count"]), int(row["check_mix"])
         )
         units = views.wheel.take(to)
         if len(units):

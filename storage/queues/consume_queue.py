@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import Position, SequenceNumber, TopicQueue
+from hourwheel.types import Offset, Position, SequenceNumber, TopicQueue
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.queues.chunk_ledger import ChunkLedger, Settled
@@ -461,7 +461,7 @@ class ConsumeQueue:
         self._note_full()
         self._changes.changed.add(self.topic_queue)
 
-    def references(self) -> tuple[int | None, int | None]:
+    def references(self) -> tuple[Offset | None, int | None]:
         """(lowest commit-log offset, lowest delay log) that entries point at, or None.
 
         Of all entries in chunks that are retained now or were in the last manifest: replaying the

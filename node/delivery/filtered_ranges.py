@@ -190,14 +190,14 @@ class FilteredRanges:
         return sum(window.count_unresolved(one.first, one.end) for one in self._of(group_queue))
 
     def first_unresolved(
-        self, group_queue: GroupQueue, window: AckWindow, position: int
+        self, group_queue: GroupQueue, window: AckWindow, position: Position
     ) -> Position:
         """The first position from `position` on that is neither resolved nor filtered."""
         ranges = self.ranges_of(group_queue)
         at = window.first_unresolved(position)
         for first, end in ranges:
             if first <= at < end:
-                at = window.first_unresolved(end)
+                at = window.first_unresolved(Position(end))
         return at
 
     def drop_group(self, group_id: GroupId) -> None:

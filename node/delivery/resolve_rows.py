@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import TopicQueue
+from hourwheel.types import Position, TopicQueue, numbers_from
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
@@ -193,7 +193,7 @@ def held_rows(
         for low, high in _pairs(ranges).tolist()
         for one in window.unresolved(max(low, start), min(high, end))
     ]
-    positions = [at for low, high in unresolved for at in range(low, high)]
+    positions = [at for low, high in unresolved for at in numbers_from(Position(low), high - low)]
     if not positions:
         return _rows(group_queue, (), Outcome.HELD)
     firsts = queue.pick(np.array(positions, np.int64))["attempt"].tolist()

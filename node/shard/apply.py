@@ -20,7 +20,16 @@ from hourwheel.formats.batch_columns import expires_of
 from hourwheel.formats.record_batch import Flag, Kind, Outcome, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochState, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome, RescheduleOutcome
-from hourwheel.types import QUEUE_BITS, GroupId, Key, Offset, SequenceNumber, TopicQueue, topic_of
+from hourwheel.types import (
+    QUEUE_BITS,
+    GroupId,
+    Key,
+    Offset,
+    Position,
+    SequenceNumber,
+    TopicQueue,
+    topic_of,
+)
 from node.shard.deduplication import PublishResults, check_keys, deduplicate, units_of, with_deduped
 from node.shard.message_keys import rows_of_batch
 from node.shard.named_messages import Named, look_up
@@ -526,7 +535,7 @@ class Applier:
                 self._touched.freed.add(queue.topic_queue)
                 self._raise_floors(queue.topic_queue, position)
 
-    def _raise_floors(self, topic_queue: TopicQueue, position: int) -> None:
+    def _raise_floors(self, topic_queue: TopicQueue, position: Position) -> None:
         acks = self.views.acks
         for group_id in acks.groups_of(topic_queue):
             window = acks.get(group_id, topic_queue)

@@ -37,6 +37,7 @@ from hourwheel.types import (
     GroupId,
     Key,
     Offset,
+    Position,
     SequenceNumber,
     TopicId,
     TopicQueue,
@@ -88,7 +89,7 @@ class Place(NamedTuple):
     """An entry of a queue that has the message."""
 
     topic_queue: TopicQueue
-    position: int
+    position: Position
     attempt: int
     due_ms: int
 
@@ -371,7 +372,7 @@ class History:
         self.trail.places.append(Place(of.topic_queue, position, of.attempt, of.due_ms))
         return True
 
-    def _find_entry(self, of: Waiting) -> int | None:
+    def _find_entry(self, of: Waiting) -> Position | None:
         start, end = self._views.queues.bounds(of.topic_queue)
         if start == end:
             return None

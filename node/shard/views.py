@@ -15,6 +15,7 @@ from hourwheel.internal.v1.state_pb2 import EpochState, SubscriptionReset
 from hourwheel.priorities import has_room, retry_queue
 from hourwheel.types import (
     FIRST_OFFSET,
+    FIRST_POSITION,
     FIRST_SEQUENCE,
     NO_EPOCH,
     QUEUE_COUNT_MAX,
@@ -22,6 +23,7 @@ from hourwheel.types import (
     GroupId,
     Key,
     Offset,
+    Position,
     SequenceNumber,
     TopicId,
     TopicQueue,
@@ -223,7 +225,8 @@ class Views:
             start, end = self.queues.bounds(number)
             first = min(positions.get(number, 0), end)
             # Not what was trimmed: nothing is resolved where all that is there is delivered.
-            self.acks.begin_at(GroupId(reset.group_id), number, first if first > start else 0)
+            at = Position(first) if first > start else FIRST_POSITION
+            self.acks.begin_at(GroupId(reset.group_id), number, at)
         return queues
 
     def retry_queue_of(self, subscription: Subscription, number: TopicQueue) -> TopicQueue:

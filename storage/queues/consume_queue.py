@@ -419,7 +419,7 @@ class ConsumeQueue:
             number += 1
         return Position(max(self._start, number * self._chunk_entries))
 
-    def find_released(self, from_ms: int, position: int) -> tuple[Position, bool]:
+    def find_released(self, from_ms: int, position: Position) -> tuple[Position, bool]:
         """Look from a position on for the first entry that is released at `from_ms` or later.
 
         One chunk is looked at, and full ones before it whose seals tell that it is not there.
@@ -442,7 +442,7 @@ class ConsumeQueue:
         end = first + len(units)
         return Position(end), end >= self._end
 
-    def trim_to(self, position: int) -> None:
+    def trim_to(self, position: Position) -> None:
         """Let go of the entries below `position`. Files go when a manifest no longer needs them."""
         errors.invariant(position <= self._end, "trimming what does not exist", position=position)
         if position <= self._start:

@@ -15,7 +15,16 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.priorities import is_priority_queue
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, Offset, TopicId, TopicQueue, topic_of
+from hourwheel.types import (
+    FIRST_POSITION,
+    QUEUE_BITS,
+    QUEUE_COUNT_MAX,
+    Offset,
+    Position,
+    TopicId,
+    TopicQueue,
+    topic_of,
+)
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.queues.consume_queue import CHUNK_ENTRIES, ConsumeQueue, QueueChanges
@@ -96,7 +105,7 @@ class ConsumeQueues:
         for number in self._unopened:
             self._note_priority(number)
         self._changes = QueueChanges(set(self._unopened), {})
-        self._bounds: dict[TopicQueue, tuple[int, int]] = {}
+        self._bounds: dict[TopicQueue, tuple[Position, Position]] = {}
         """Queue -> (start, end)."""
         self._offsets: dict[TopicQueue, Offset] = {}
         """Queue -> lowest offset in the commit log that it points at; below: lowest delay log."""
@@ -191,13 +200,15 @@ class ConsumeQueues:
         """
         return self._of_priorities.get(topic_id, _NONE)
 
-    def bounds(self, topic_queue: TopicQueue) -> tuple[int, int]:
+    def bounds(self, topic_queue: TopicQueue) -> tuple[Position, Position]:
         """(start, end) of a queue's positions; it is not opened for that."""
         queue = self._queues.get(topic_queue)
         if queue is not None:
             return queue.start_position, queue.end_position
         state = self._unopened.get(topic_queue)
-        return (0, 0) if state is None else (state.start_position, state.end_position)
+        if state is None:
+            return FIRST_POSITION, FIRST_POSITION
+        return Position(state.start_position), Position(state.end_position)
 
     def topic_queues(self) -> list[TopicQueue]:
         """All queues that had an entry once, ascending."""

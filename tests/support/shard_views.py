@@ -9,7 +9,7 @@ from chaos.log_model import LogModel
 from chaos.log_parts.entries import Entry
 from hourwheel.formats.meta import decode
 from hourwheel.formats.tag_gene import GENE_UNKNOWN, sparse_gene
-from hourwheel.types import FIRST_OFFSET, Offset, TopicQueue
+from hourwheel.types import FIRST_OFFSET, Offset, Position, TopicQueue
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from node.shard.shard import Shard
@@ -47,7 +47,7 @@ def check_views(views: Views, model: LogModel) -> None:
     for (group, number), window in views.acks.items():
         kept = range(model.starts.get(number, 0), len(model.queues[number]))
         resolved = model.resolved.get((group, number), set()).intersection(kept)
-        assert {at for at in kept if window.is_resolved(at)} == resolved
+        assert {at for at in kept if window.is_resolved(Position(at))} == resolved
         places = {
             at: model.held[group, number, at] for at in kept if (group, number, at) in model.held
         }

@@ -16,7 +16,7 @@ from hourwheel.types import KEY_MIN, SEQUENCE_MAX
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
 from node.contracts.pending_page import KeyPage, KeyPart, ids_of
-from node.contracts.pending_token import KeyQuery, Position, Purpose, TokenMaker
+from node.contracts.pending_token import KeyQuery, Purpose, Reached, TokenMaker
 from node.shard.named_messages import are_shown
 from storage.views.catalog_items import Topic
 from storage.views.key_rows import Hashes, KeyRows, hash_keys
@@ -56,7 +56,7 @@ class KeyListing:
             if count_max:
                 page.parts.append(part)
             if page.matched_count == count_max > 0 or now() >= until:
-                page.next_token = maker.pack(Position(KEY_MIN, below))
+                page.next_token = maker.pack(Reached(KEY_MIN, below))
                 return page
             await rest()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import FIRST_OFFSET, Offset, SequenceNumber
+from hourwheel.types import FIRST_OFFSET, Offset, Position, SequenceNumber
 from node.broker.disk_guard import RESERVE
 from node.shard.checkpoint import run_state
 from node.shard.snapshot_files import unpack_lost_end, unpack_marker
@@ -52,7 +52,7 @@ class InspectOptions:
     """Of a message: all that is known of it."""
     hour: int | None = None
     """Hours since the Unix epoch: its slots."""
-    position: int | None = None
+    position: Position | None = None
     """In a consume queue: entries from there on."""
     limit: int = 20
     """Rows of what there may be many of."""

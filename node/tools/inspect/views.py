@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
-from hourwheel.types import FIRST_OFFSET, TopicQueue, queue_of, topic_of
+from hourwheel.types import FIRST_OFFSET, Position, TopicQueue, queue_of, topic_of
 from node.tools.inspect.files import SHARD_START, ShardFiles
 from node.tools.inspect.report import READ_ERRORS, Report, Row, instant
 from node.tools.inspect.wheel import unit_row
@@ -184,7 +184,7 @@ def show_queues(files: ShardFiles, manifest: Checkpoint | None, report: Report) 
 
 
 def show_chunk(
-    files: ShardFiles, path: str, report: Report, *, position: int | None, limit: int
+    files: ShardFiles, path: str, report: Report, *, position: Position | None, limit: int
 ) -> None:
     """One file of a queue: its seals and entries."""
     file, header = files.open_checked(path, FileType.CONSUME_QUEUE)

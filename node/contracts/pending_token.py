@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key, TopicId
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key, SequenceNumber, TopicId
 
 VERSION: Final = 1
 _BODY: Final = Struct("<BB8sqQQ")
@@ -98,7 +98,7 @@ class Reached(NamedTuple):
 
     after: Key
     """Everything up to this key is done."""
-    end_sequence: int = SEQUENCE_MAX
+    end_sequence: SequenceNumber = SEQUENCE_MAX
     """Messages from this one on are left alone."""
 
 
@@ -141,7 +141,7 @@ class TokenMaker:
         _, _, binding, due_ms, sequence, end_sequence = _BODY.unpack(body)
         if binding != self._binding:
             raise _invalid("the page token is of another method, topic, filter or range")
-        return Reached(Key(due_ms, sequence), end_sequence)
+        return Reached(Key(due_ms, sequence), SequenceNumber(end_sequence))
 
 
 def _invalid(message: str) -> errors.InvalidArgument:

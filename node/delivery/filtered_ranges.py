@@ -62,7 +62,7 @@ class FilteredRanges:
         """They grow no more, and were not proposed yet, or in vain."""
         self._grown: dict[GroupQueue, list[FilteredRange]] = {}
         """Those that grow no more and are not known to be in the log: waiting, or proposed."""
-        self._of_group: dict[int, set[GroupQueue]] = {}
+        self._of_group: dict[GroupId, set[GroupQueue]] = {}
         """The queues in which each group has ranges."""
         self._due_ms: int | None = None
         """Nothing is due before; None: nothing at all is, until something is added."""
@@ -236,7 +236,7 @@ class FilteredRanges:
             one = FilteredRange(
                 GroupQueue.of(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms
             )
-            self._of_group.setdefault(wire.group_id, set()).add(one.group_queue)
+            self._of_group.setdefault(one.group_queue.group_id, set()).add(one.group_queue)
             self._grown.setdefault(one.group_queue, []).append(one)
             self._waiting[one] = None
         if self._waiting:

@@ -34,15 +34,15 @@ class Leases:
     def __init__(self) -> None:
         """None yet."""
         self._by_id: dict[int, Lease] = {}
-        self._former: dict[tuple[int, int], Lease] = {}
+        self._former: dict[tuple[Epoch, int], Lease] = {}
         """(epoch, lease id) that receipts have -> a sparse lease of an earlier mastership."""
         self._ends: list[tuple[int, int]] = []
         self._progress: dict[GroupQueue, Progress] = {}
-        self._of_group: dict[int, set[GroupQueue]] = {}
+        self._of_group: dict[GroupId, set[GroupQueue]] = {}
         """Group -> its keys of `_progress`."""
         self.last_id = 0
         """Of the lease granted last, but for `SPARSE_ID`."""
-        self._held: dict[int, int] = {}
+        self._held: dict[GroupId, int] = {}
         """Group -> messages that it holds. Invariant: the sum of `held_count` of its queues."""
         self.watched: set[GroupId] = set()
         """Groups of which somebody waits to hold fewer messages."""

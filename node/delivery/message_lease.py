@@ -28,7 +28,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     PollAnswer,
     SparseLease,
 )
-from hourwheel.types import FIRST_POSITION, Epoch, Position, TopicId, numbers_from
+from hourwheel.types import FIRST_POSITION, NO_EPOCH, Epoch, Position, TopicId, numbers_from
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
 
@@ -104,7 +104,7 @@ class Lease:
     positions: NDArray[np.int64] | None = None
     """int64[n]: where each message stands; None: they are neighbours, from `first` on."""
     keeps_gaps: bool = False
-    origin: tuple[int, int] = (0, 0)
+    origin: tuple[Epoch, int] = (NO_EPOCH, 0)
     """(epoch, lease id) that its receipts have, where it was granted in an earlier mastership."""
     gap_count: int = 0
     """Positions of its parts that are not resolved and hold none of its messages."""
@@ -332,7 +332,7 @@ class Lease:
             [Part(part.first, part.end, part.until_ms) for part in wire.parts],
             deltas.cumsum() + wire.first,
             wire.keeps_gaps,
-            (wire.epoch, wire.lease_id),
+            (Epoch(wire.epoch), wire.lease_id),
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import Position, TopicQueue, numbers_from
+from hourwheel.types import Position, SequenceNumber, TopicQueue, numbers_from
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
@@ -271,7 +271,7 @@ class SelectedPositions:
             return ack_rows(self.group_queue, self.ranges)
         return ack_picked_rows(self.group_queue, self.ranges[0], self.picked)
 
-    def sequences(self) -> list[int]:
+    def sequences(self) -> list[SequenceNumber]:
         """Of the messages that the group has not finished."""
         queue = self.views.queues.get(self.group_queue.topic_queue)
         window = self.views.acks.get(*self.group_queue)
@@ -280,7 +280,9 @@ class SelectedPositions:
             for low, high in _pairs(self.ranges if self.picked is None else self.picked).tolist()
             for first, end in window.unresolved(max(low, queue.start_position), high)
         ]
-        found: list[int] = queue.pick(np.concatenate(spans))["sequence"].tolist() if spans else []
+        found: list[SequenceNumber] = (
+            queue.pick(np.concatenate(spans))["sequence"].tolist() if spans else []
+        )
         return found
 
     def nack_rows(self, group: Group, now_ms: int, ending: Ending) -> NDArray[np.void]:

@@ -20,6 +20,7 @@ TYPES: Final = {
     "end_offset": "Offset",
     "end_position": "Position",
     "epoch": "Epoch",
+    "first_new_topic_id": "TopicId",
     "first_position": "Position",
     "group_id": "GroupId",
     "log_end_offset": "Offset",

@@ -12,7 +12,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.outcomes import MessageState
-from hourwheel.types import KEY_MIN, SEQUENCE_MAX
+from hourwheel.types import KEY_MIN, SEQUENCE_MAX, SequenceNumber
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
 from node.contracts.pending_page import KeyPage, KeyPart, ids_of
@@ -71,7 +71,7 @@ class KeyListing:
 
     def _sort_out(
         self, topic: Topic, rows: KeyRows, count_max: int, query: KeyQuery
-    ) -> tuple[KeyPart, int]:
+    ) -> tuple[KeyPart, SequenceNumber]:
         """(the first messages of some rows, the last sequence that was looked at)."""
         views = self._shard.views
         sequences = rows.sequence
@@ -103,7 +103,7 @@ class KeyListing:
         units["attempt"] = 1  # with the due time of its id
         ids = ids_of(self._shard.shard_id, views, units)
         last = sequences[chosen[-1]] if is_cut else sequences[-1]
-        return KeyPart(ids, states[chosen], due_now[chosen]), int(last)
+        return KeyPart(ids, states[chosen], due_now[chosen]), SequenceNumber(int(last))
 
     def check(self) -> None:
         """Raises ShuttingDown, NotMaster; Unavailable while the index is being built."""

@@ -5,7 +5,7 @@ scheduled is kept in.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, NewType, cast
+from typing import Final, NamedTuple, NewType, TypeVar, cast
 
 Offset = NewType("Offset", int)
 """A byte address in the commit log of one shard; it only grows, across segments."""
@@ -23,6 +23,8 @@ GroupId = NewType("GroupId", int)
 TopicQueue = NewType("TopicQueue", int)
 """`topic_id << 8 | queue`: which consume queue an entry belongs to."""
 
+_Number = TypeVar("_Number", bound=int)
+
 QUEUE_BITS: Final = 8
 QUEUE_COUNT_MAX: Final = 1 << QUEUE_BITS
 TOPIC_ID_MAX: Final = (1 << (32 - QUEUE_BITS)) - 1
@@ -30,6 +32,10 @@ DISPATCH_TOPIC: Final = "%DISPATCH%"
 """One of the cluster's own, with nothing in it: while it is paused, pending messages wait."""
 SEQUENCE_MAX: Final = SequenceNumber((1 << 63) - 1)
 FIRST_SEQUENCE: Final = SequenceNumber(0)
+FIRST_OFFSET: Final = Offset(0)
+"""Where each log begins, as long as nothing of it is deleted."""
+FIRST_POSITION: Final = Position(0)
+"""Of the first entry that a queue ever had."""
 DUE_MS_MAX: Final = (1 << 53) - 1
 """No instant beyond this is ever stored: exact in every language, far past any horizon."""
 NO_NODE: Final = NodeId("")
@@ -58,9 +64,9 @@ KEY_MIN: Final = Key(-1, 0)
 """Below every message."""
 
 
-def sequences_from(first: SequenceNumber, count: int) -> Sequence[SequenceNumber]:
-    """Those of so many messages that follow on one another; costs nothing a message."""
-    return cast("Sequence[SequenceNumber]", range(first, first + count))
+def numbers_from(first: _Number, count: int) -> Sequence[_Number]:
+    """So many that follow on one another, as the sequences of a batch; costs nothing a message."""
+    return cast("Sequence[_Number]", range(first, first + count))
 
 
 def topic_queue(topic_id: TopicId, queue: int) -> TopicQueue:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c, crc32c_each, split
+from hourwheel.types import Offset
 from storage.files.disk import Disk, File
 from storage.views.unit import FEW_UNITS, Row, Units, equal_spans, rows_of
 from timewheel.run_format import delay_log_path
@@ -30,15 +31,15 @@ _SCATTERED_MESSAGES_PER_PIECE: Final = 4
 class LogReader(Protocol):
     """What is needed of the commit log."""
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: Offset, length: int) -> bytes:
         """So many bytes from `offset` on."""
         ...
 
     def read_many(self, offsets: list[int], lengths: list[int]) -> list[bytes]:
-        """Many small pieces."""
+        """Many small pieces. Plain numbers, as the columns of units have them."""
         ...
 
-    def locate(self, offset: int) -> tuple[str, int]:
+    def locate(self, offset: Offset) -> tuple[str, int]:
         """The file that an offset lies in, and the byte there: for people."""
         ...
 
@@ -207,7 +208,7 @@ class Bodies:
     def _read_one(self, dlog_id: int, position: int, length: int) -> bytes:
         if not dlog_id:
             try:
-                return self._log.read(position, length)
+                return self._log.read(Offset(position), length)
             except (errors.CorruptLog, errors.DiskFailed):
                 return b""  # cut off, or deleted: a message that was lost before points there
         file = self._find_file(dlog_id)
@@ -252,7 +253,7 @@ class Bodies:
         dlog_id, position = int(unit["dlog_id"]), int(unit["position"])
         if not dlog_id:
             try:
-                file, at = self._log.locate(position)
+                file, at = self._log.locate(Offset(position))
             except errors.CorruptLog as error:
                 return error
             return errors.CorruptLog(

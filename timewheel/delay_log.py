@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Buffer
+from hourwheel.types import Offset
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
 from storage.files.piecewise_sync import PiecewiseSync
@@ -175,7 +176,7 @@ def _items(buffer: Buffer, size: int) -> NDArray[Any]:
     return np.ndarray((len(buffer) - size + 1,), f"V{size}", buffer, strides=(1,))
 
 
-def places_in_log(units: Units, start: int, end: int) -> I64:
+def places_in_log(units: Units, start: Offset, end: Offset) -> I64:
     """Where in [start, end) of the log each unit's blob begins; -1 for those that lie elsewhere."""
     places = units["position"].astype(np.int64) - start
     inside = (units["dlog_id"] == 0) & (places >= 0)

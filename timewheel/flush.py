@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.record_batch import Buffer
-from hourwheel.types import Key
+from hourwheel.types import Key, Offset
 from storage.files.disk import Disk
 from storage.files.file_header import Identity
 from storage.views.unit import Units, equal_spans, pick, sort_by_key
@@ -59,14 +59,14 @@ class FlushSource:
     cursor: Key
     """What is up to here is dispatched, and is left out."""
     log: LogReader
-    span: tuple[int, int]
+    span: tuple[Offset, Offset]
     """The range of the log that filled the memtable: [from, to)."""
 
 
 class _Span:
     """The stretch of the log that filled a memtable, read in pieces where it is long."""
 
-    def __init__(self, log: LogReader, span: tuple[int, int], piece_bytes: int) -> None:
+    def __init__(self, log: LogReader, span: tuple[Offset, Offset], piece_bytes: int) -> None:
         self._log, (self._start, self._end) = log, span
         self._piece_bytes = piece_bytes
         self._whole = b""
@@ -98,7 +98,7 @@ class _Span:
             if len(here):
                 starts, sizes = places[here], lengths[here]
                 first, end = int(starts.min()), int((starts + sizes).max())
-                raw = self._log.read(self._start + first, end - first)
+                raw = self._log.read(Offset(self._start + first), end - first)
                 copy_each(raw, found, starts - first, targets[here], sizes)
         return found, targets
 

@@ -31,7 +31,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.types import Epoch, GroupId, TopicQueue
+from hourwheel.types import Epoch, GroupId, Position, TopicQueue
 
 VERSION: Final = 1
 RECEIPT_BYTES: Final = 45
@@ -59,7 +59,7 @@ class Receipt:
     group_id: GroupId
     topic_queue: TopicQueue
     lease_id: int
-    first_position: int
+    first_position: Position
     index: int
     count: int
 

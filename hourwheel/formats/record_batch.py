@@ -64,7 +64,7 @@ from hourwheel import errors, limits
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.batch_columns import blobs_of, pad8, requested_by, wide_column
 from hourwheel.formats.dedup_key import DedupColumns, DedupKey, pack_dedup_keys
-from hourwheel.types import FIRST_SEQUENCE, NO_EPOCH, Epoch, SequenceNumber
+from hourwheel.types import FIRST_OFFSET, FIRST_SEQUENCE, NO_EPOCH, Epoch, Offset, SequenceNumber
 
 MAGIC: Final = int.from_bytes(b"HWRB", "little")
 VERSION: Final = 1
@@ -212,10 +212,10 @@ class Header(NamedTuple):
     flags: int
     total_bytes: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not called
-    offset: int
+    offset: Offset
     base_sequence: SequenceNumber
     store_ms: int
-    flushed_end_offset: int
+    flushed_end_offset: Offset
     epoch: Epoch
     stamped_bytes: int
     column_bytes: int
@@ -227,14 +227,19 @@ class Header(NamedTuple):
     payload_crc: int
     header_crc: int
 
+    @property
+    def end_offset(self) -> Offset:
+        """Behind the batch: the address of the next one."""
+        return Offset(self.offset + self.total_bytes)
+
 
 class Stamp(NamedTuple):
     """What only the master knows when it appends."""
 
-    offset: int
+    offset: Offset
     base_sequence: SequenceNumber
     store_ms: int
-    flushed_end_offset: int
+    flushed_end_offset: Offset
     epoch: Epoch
 
 
@@ -274,13 +279,12 @@ class RecordBatch:
     def __init__(self, buffer: Buffer, header: Header | None = None) -> None:
         """Wrap `buffer`; verifies nothing but the header's shape. See `verify`."""
         self.header = unpack_header(buffer) if header is None else header
-        if len(buffer) < self.header.total_bytes:
-            raise errors.InvalidBatch(
-                "truncated record batch", bytes=len(buffer), expected=self.header.total_bytes
-            )
+        size, expected = len(buffer), self.header.total_bytes
+        if size < expected:
+            raise errors.InvalidBatch("truncated record batch", bytes=size, expected=expected)
         view, cut = memoryview(buffer), HEADER_BYTES + self.header.stamped_bytes
         self._head = view[:cut]
-        self._payload = view[cut : self.header.total_bytes]
+        self._payload = view[cut:expected]
 
     @classmethod
     def from_pieces(cls, head: bytes, payload: memoryview) -> "RecordBatch":
@@ -555,7 +559,7 @@ def _assemble(
         flags,
         total,
         count,
-        *(0, FIRST_SEQUENCE, 0, 0, NO_EPOCH),
+        *(FIRST_OFFSET, FIRST_SEQUENCE, 0, FIRST_OFFSET, NO_EPOCH),
         len(stamped),
         len(columns),
         len(blobs),
@@ -564,8 +568,7 @@ def _assemble(
         crc32c(blobs, crc32c(columns)),
         0,
     )
-    padding = bytes(total - HEADER_BYTES - parts)
-    return b"".join((_seal(header, stamped), columns, blobs, padding))
+    return b"".join((_seal(header, stamped), columns, blobs, bytes(total - HEADER_BYTES - parts)))
 
 
 def stamp(

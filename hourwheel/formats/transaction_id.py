@@ -7,7 +7,7 @@ import re
 from typing import Final, NamedTuple, Self
 
 from hourwheel import errors
-from hourwheel.types import Epoch, ShardId
+from hourwheel.types import Epoch, Offset, ShardId
 
 _TEXT: Final = re.compile("[0-9a-f]{32}")
 
@@ -17,7 +17,7 @@ class TransactionId(NamedTuple):
 
     shard: ShardId
     epoch: Epoch
-    offset: int
+    offset: Offset
 
     def __str__(self) -> str:
         """The printable id."""
@@ -28,4 +28,5 @@ class TransactionId(NamedTuple):
         """Raises InvalidArgument for a text that is no id."""
         if not _TEXT.fullmatch(text):
             raise errors.InvalidArgument("a transaction id has 32 hexadecimal digits", text=text)
-        return cls(ShardId(int(text[:8], 16)), Epoch(int(text[8:16], 16)), int(text[16:], 16))
+        shard, epoch, offset = int(text[:8], 16), int(text[8:16], 16), int(text[16:], 16)
+        return cls(ShardId(shard), Epoch(epoch), Offset(offset))

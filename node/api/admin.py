@@ -13,7 +13,7 @@ from hourwheel.filter_language.wire import (
 )
 from hourwheel.formats import message_id
 from hourwheel.outcomes import MessageState
-from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId, ShardId
+from hourwheel.types import DISPATCH_TOPIC, QUEUE_COUNT_MAX, NodeId, Position, ShardId
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2, members_pb2, pending_pb2
 from node.access.control import AccessControl
@@ -278,7 +278,8 @@ class Admin:
             count = await self._engine.unblock(request.group, request.topic, unblocking)
             return groups_pb2.SkipResponse(skipped_count=count)
         found = await self._engine.skip(
-            request.group, request.topic, request.before_ms, request.positions
+            *(request.group, request.topic, request.before_ms),
+            list(map(Position, request.positions)),
         )
         return groups_pb2.SkipResponse(skipped_count=found.skipped_count, positions=found.positions)
 

@@ -7,7 +7,7 @@ from hourwheel.delay_levels import RetryPreset
 from hourwheel.filter_language.wire import filter_from_wire
 from hourwheel.formats import message_id
 from hourwheel.formats.member_group import is_member_group, member_group_name
-from hourwheel.types import DUE_MS_MAX, QUEUE_COUNT_MAX
+from hourwheel.types import DUE_MS_MAX, QUEUE_COUNT_MAX, Position
 from hourwheel.v1 import admin_pb2 as wire
 from hourwheel.v1 import groups_pb2
 from hourwheel.v1.consumer_pb2 import (
@@ -60,7 +60,7 @@ def reset_target_of(request: groups_pb2.ResetGroupRequest) -> ResetTarget:
         check_at_least("to_ms", request.to_ms, 1)
         return ResetTarget(request.to_ms)
     if request.positions:
-        return ResetTarget(None, tuple(request.positions))
+        return ResetTarget(None, tuple(map(Position, request.positions)))
     if request.to not in _RESET_TO:
         raise errors.InvalidArgument("to is not known", field="to")
     return ResetTarget(_RESET_TO[request.to])

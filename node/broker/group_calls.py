@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from hourwheel.types import Position
 from node.broker.master_service import MasterService
 from node.contracts.broadcast import Joining
 from node.contracts.group_positions import ResetInfo, ResetTarget, SkippedInfo, Unblocking
@@ -17,7 +18,7 @@ class GroupCalls(ABC):
         """Who answers now. Raises ShuttingDown, NotMaster."""
 
     async def skip(
-        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+        self, group: str, topic: str, before_ms: int, positions: Sequence[Position]
     ) -> SkippedInfo:
         """See EnginePort."""
         master = self._master

@@ -29,7 +29,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.formats.message_id import MessageId
-from hourwheel.types import TopicId, topic_of
+from hourwheel.types import Offset, TopicId, topic_of
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.history import HistoryPage, MessageEvent
@@ -234,7 +234,7 @@ def _parse(of: MessageId, raw: bytes) -> Trail:
         due_ms=due_ms,
         store_ms=store_ms,
         topic_id=TopicId(topic_id),
-        offset=offset,
+        offset=Offset(offset),
         is_complete=bool(is_complete),
         places=[Place._make(row) for row in places],
         waiting=[Waiting._make(row) for row in waiting],

@@ -27,7 +27,7 @@ from node.catalog.filter_cache import make_ready
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare, Turns
 from node.contracts.pending_page import ChangedPage, PendingPage, PendingPart, ids_of
-from node.contracts.pending_token import PendingQuery, Position, Purpose, TokenMaker
+from node.contracts.pending_token import PendingQuery, Purpose, Reached, TokenMaker
 from node.repair.damage_control import DamageControl
 from node.shard.pending_scan import Matches, PendingRange, PendingScan
 from storage.log.commit_log import CommitLog
@@ -74,7 +74,7 @@ class Pending:
         """See EnginePort."""
         topic = await self._ready_topic(query)
         maker = TokenMaker(self._cluster_id, Purpose.LIST, topic.topic_id, query)
-        position = maker.unpack(token) if token else Position(KEY_MIN)
+        position = maker.unpack(token) if token else Reached(KEY_MIN)
         page, size = PendingPage(), 0
         async with self._turns.one():
             scan = self._scan(
@@ -95,7 +95,7 @@ class Pending:
                 await budget.rest()
         page.scanned_count, page.corrupt_count = scan.scanned_count, scan.corrupt_count
         if not scan.is_done:
-            page.next_token = maker.pack(Position(scan.after))
+            page.next_token = maker.pack(Reached(scan.after))
         return page
 
     async def cancel_pending(self, query: PendingQuery, token: bytes) -> ChangedPage:
@@ -122,7 +122,7 @@ class Pending:
         topic = await self._ready_topic(query)
         maker = TokenMaker(self._cluster_id, purpose, topic.topic_id, query)
         propose, done = how
-        beginning = Position(KEY_MIN, self._shard.views.next_sequence)
+        beginning = Reached(KEY_MIN, self._shard.views.next_sequence)
         position = maker.unpack(token) if token else beginning
         page, in_flight = ChangedPage(), deque[Outcomes]()
         async with self._turns.one():
@@ -138,7 +138,7 @@ class Pending:
             _count(page, outcome, done)
         page.scanned_count, page.corrupt_count = scan.scanned_count, scan.corrupt_count
         if not scan.is_done:
-            page.next_token = maker.pack(Position(scan.after, position.end_sequence))
+            page.next_token = maker.pack(Reached(scan.after, position.end_sequence))
         return page
 
     async def _propose_all(
@@ -193,7 +193,7 @@ class Pending:
         self,
         topic: Topic,
         query: PendingQuery,
-        position: Position,
+        position: Reached,
         *,
         with_metas: bool = False,
         with_bodies: bool = False,

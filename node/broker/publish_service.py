@@ -12,7 +12,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.formats.batch_columns import Requested, requested_by
 from hourwheel.formats.record_batch import Flag, Kind, RecordBatch
-from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, TopicId
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SequenceNumber, TopicId
 from node.broker import dedup_answers
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
@@ -326,7 +326,10 @@ def check_instants(due_ms: list[int], now_ms: int, horizon_ms: int) -> None:
 
 
 def choose_queues(
-    topic_id: TopicId, queue_count: int, key_hashes: NDArray[np.uint64], first_sequence: int
+    topic_id: TopicId,
+    queue_count: int,
+    key_hashes: NDArray[np.uint64],
+    first_sequence: SequenceNumber,
 ) -> NDArray[np.uint32]:
     """uint32[n]: topic_queue of each message: by its key, else in turn."""
     count = len(key_hashes)
@@ -338,7 +341,10 @@ def choose_queues(
 
 
 def queues_of_many(
-    topics: list[Topic], counts: list[int], key_hashes: NDArray[np.uint64], first_sequence: int
+    topics: list[Topic],
+    counts: list[int],
+    key_hashes: NDArray[np.uint64],
+    first_sequence: SequenceNumber,
 ) -> NDArray[np.uint32]:
     """As `choose_queues`, of a batch whose first `counts[0]` messages are for `topics[0]`, ..."""
     bases = np.array([topic.topic_id << QUEUE_BITS for topic in topics], np.uint32)

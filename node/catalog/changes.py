@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import GroupConfig
+from hourwheel.types import NO_TOPIC, TopicId
 from node.contracts.broker import CatalogUpdate, GroupSettings, NewTopic
 from node.shard.views import ORDER_LEVEL, RETENTION_LEVEL, Views
 from storage.views.catalog_items import START_NOW_MS, Group, GroupOrder, Topic
@@ -163,9 +164,9 @@ def with_settings(group: Group, settings: GroupSettings) -> Group:
     return replace(changed, retry_delay_ms_max=delay_ms_max)
 
 
-def with_first_new_topic(group: Group, old: Group | None, next_topic_id: int) -> Group:
+def with_first_new_topic(group: Group, old: Group | None, next_topic_id: TopicId) -> Group:
     """The group, which notes from which topic on all are new to it: see `Group`."""
-    first = 0 if old is None else old.first_new_topic_id
+    first = NO_TOPIC if old is None else old.first_new_topic_id
     if group.start_ms == START_NOW_MS and (old is None or old.start_ms != START_NOW_MS):
         first = next_topic_id
     return replace(group, first_new_topic_id=first)

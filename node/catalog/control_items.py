@@ -57,11 +57,11 @@ def group_of(kept: NamedObject, letters: TopicId) -> Group:
 
 
 def import_commands(
-    catalog: Catalog, shard: ShardId, epoch: Epoch, log_end: int
+    catalog: Catalog, shard: ShardId, epoch: Epoch, next_version: int
 ) -> list[wire.ImportCatalogCommand]:
-    """What makes the control state begin with what a log has; `log_end` is above its versions."""
+    """What makes the control state begin with what a log has: `next_version` is above all of it."""
     first = wire.ImportCatalogCommand(
-        revision_floor=max(log_end, catalog.control_revision),
+        revision_floor=max(next_version, catalog.control_revision),
         next_topic_id=catalog.next_topic_id,
         next_group_id=catalog.next_group_id,
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import SubscriptionReset
-from hourwheel.types import GroupId, TopicId, TopicQueue, topic_queue
+from hourwheel.types import GroupId, Position, TopicId, TopicQueue, topic_queue
 from node.catalog.log_changes import Applied
 from node.catalog.positions import check_positions, find_positions
 from node.catalog.service import CatalogService
@@ -29,7 +29,7 @@ class _Plan(NamedTuple):
     subscription: Subscription
     queues: list[TopicQueue]
     """Of the topic, those of priorities too."""
-    positions: list[int]
+    positions: list[Position]
     """Of each, where the group begins."""
 
 
@@ -126,7 +126,7 @@ class Resetter:
         queues = views.queues_of(topic)
         from_ms = self._from_ms(topic, queues, own, target)
         if from_ms is None:
-            found = [int(views.queues.bounds(one)[0]) for one in queues]
+            found = [views.queues.bounds(one)[0] for one in queues]
         else:
             found = await find_positions(self._shard, queues, from_ms)
         if target.positions:
@@ -162,14 +162,14 @@ class Resetter:
                 raise _not_retained(kept_ms if first_ms is None else first_ms)
         return from_ms
 
-    def _check_kept(self, own: Sequence[TopicQueue], positions: Sequence[int]) -> None:
+    def _check_kept(self, own: Sequence[TopicQueue], positions: Sequence[Position]) -> None:
         for number, position in zip(own, positions, strict=True):
             start = self._shard.views.queues.bounds(number)[0]
             if position < start:
                 first_ms = self._released_ms(number, start)
                 raise _not_retained(self._serving.now_ms() if first_ms is None else first_ms)
 
-    def _released_ms(self, number: TopicQueue, position: int) -> int | None:
+    def _released_ms(self, number: TopicQueue, position: Position) -> int | None:
         """When an entry could be seen first; None: there is none."""
         if position >= self._shard.views.queues.bounds(number)[1]:
             return None

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from hourwheel.errors import HourwheelError, Internal
-from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key, TopicQueue, topic_of
+from hourwheel.types import DUE_MS_MAX, QUEUE_BITS, SEQUENCE_MAX, Key, TopicId, TopicQueue, topic_of
 from node.catalog.broadcast_members import BroadcastMembers
 from node.catalog.changes import DefaultsConfig
 from node.catalog.name_uses import Use
@@ -78,7 +78,7 @@ class NameExpiry:
         self._rest_ms = min(group_idle_ms or topic_idle_ms, topic_idle_ms or group_idle_ms)
         self._now_ms = 0
         self._rounds = self._go_round()
-        self._keep_until_ms: dict[int, int] = {}
+        self._keep_until_ms: dict[TopicId, int] = {}
         """Topic -> latest due time of what a round found pending: not to be looked for before."""
         self._task: asyncio.Task[None] | None = None
 
@@ -153,20 +153,20 @@ class NameExpiry:
         while self._shard.views.applied_offset < end_offset:
             yield
 
-    def _find_pending(self, topics: set[int]) -> Generator[None, None, dict[int, int]]:
+    def _find_pending(self, topics: set[TopicId]) -> Generator[None, None, dict[TopicId, int]]:
         """Of these topics those of which something is pending -> the latest due time of it."""
         if not topics:
             return {}
         views = self._shard.views
         scan = RangeScan(views.wheel, views.cursor.key, _TO)
         wanted = np.array(sorted(topics), np.uint32)
-        pending: dict[int, int] = {}
+        pending: dict[TopicId, int] = {}
         while not scan.is_done:
             for units in scan.step(UNITS_AT_ONCE):
                 chosen = units[np.isin(units["topic_queue"] >> QUEUE_BITS, wanted)]
                 chosen = chosen[views.are_live(chosen)]
                 numbers = chosen["topic_queue"] >> QUEUE_BITS
-                for topic_id in np.unique(numbers).tolist():
+                for topic_id in map(TopicId, np.unique(numbers).tolist()):
                     latest_ms = int(chosen["due_ms"][numbers == topic_id].max())
                     pending[topic_id] = max(pending.get(topic_id, 0), latest_ms)
             yield

@@ -16,7 +16,7 @@ from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.message_id import MessageId
 from hourwheel.formats.record_batch import RESOLVE_ROW
-from hourwheel.types import GroupId, TopicQueue, topic_of
+from hourwheel.types import FIRST_POSITION, GroupId, Position, TopicQueue, topic_of
 from node.catalog.serving import ServingConsumers
 from node.contracts.group_positions import SkippedInfo, UnblockAction, Unblocking
 from node.delivery.resolve_rows import dead_rows, freed_rows, skipped_rows
@@ -28,16 +28,18 @@ from storage.views.catalog_items import START_NOW_MS, Group, Topic
 _ROW_COUNT_MAX: Final = (1 << 32) - 1
 
 
-async def find_positions(shard: Shard, queues: Sequence[TopicQueue], from_ms: int) -> list[int]:
+async def find_positions(
+    shard: Shard, queues: Sequence[TopicQueue], from_ms: int
+) -> list[Position]:
     """Of each queue, where the first entry stands that is released at `from_ms` or later.
 
     Raises:
         Unavailable: their topic was deleted meanwhile, or the group was reset, which deletes that
             of its retries.
     """
-    found: list[int] = []
+    found: list[Position] = []
     for number in queues:
-        at, is_found = 0, False
+        at, is_found = FIRST_POSITION, False
         while not is_found:  # of a long queue a chunk at a time
             _check_there(shard, number)
             at, is_found = shard.views.queues.get(number).find_released(from_ms, at)
@@ -55,7 +57,7 @@ def _check_there(shard: Shard, number: TopicQueue) -> None:
 
 
 def rows_before(
-    shard: Shard, group_id: GroupId, queues: Sequence[TopicQueue], positions: Sequence[int]
+    shard: Shard, group_id: GroupId, queues: Sequence[TopicQueue], positions: Sequence[Position]
 ) -> NDArray[np.void]:
     """Rows that skip what stands before a position of each queue and is not resolved."""
     rows = []
@@ -111,7 +113,7 @@ def check_start(shard: Shard, start_ms: int, now_ms: int) -> None:
         )
 
 
-def check_positions(shard: Shard, own: Sequence[TopicQueue], positions: Sequence[int]) -> None:
+def check_positions(shard: Shard, own: Sequence[TopicQueue], positions: Sequence[Position]) -> None:
     """Raises InvalidArgument: not one for each of a topic's queues, or one behind its end."""
     if len(positions) != len(own):
         raise errors.InvalidArgument(
@@ -133,7 +135,7 @@ _ROWS_OF: Final = {
 }
 
 
-def held_ids(shard: Shard, number: TopicQueue, positions: list[int]) -> list[MessageId]:
+def held_ids(shard: Shard, number: TopicQueue, positions: list[Position]) -> list[MessageId]:
     """The ids of the messages at these positions of a queue."""
     if not positions:
         return []
@@ -154,7 +156,7 @@ class Skipper:
         self._serving, self._shard = serving, serving.mastership.shard
 
     async def skip(
-        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+        self, group: str, topic: str, before_ms: int, positions: Sequence[Position]
     ) -> SkippedInfo:
         """See EnginePort."""
         catalog, shard = self._shard.views.catalog, self._shard
@@ -184,7 +186,7 @@ class Skipper:
         queues = self._queues_read(found_group, views.catalog.get_topic(topic))
         if not found_group.is_ordered:
             raise errors.FailedPrecondition(f"group {group!r} is not ordered", group=group)
-        wanted, chosen = set(unblocking.ids), list[tuple[GroupQueue, list[int]]]()
+        wanted, chosen = set(unblocking.ids), list[tuple[GroupQueue, list[Position]]]()
         for number in queues:
             group_queue = GroupQueue(found_group.group_id, number)
             leased = receiver.leases.positions_of(group_queue)
@@ -214,7 +216,7 @@ class Skipper:
         return queues
 
     async def _decide(
-        self, chosen: Sequence[tuple[GroupQueue, list[int]]], action: UnblockAction
+        self, chosen: Sequence[tuple[GroupQueue, list[Position]]], action: UnblockAction
     ) -> int:
         """What becomes of held messages. None is delivered while that is being logged."""
         ordered = self._serving.mastership.receiver.ordered

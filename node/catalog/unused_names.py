@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
-from hourwheel.types import GroupId, TopicQueue, topic_of, topic_queue
+from hourwheel.types import GroupId, TopicId, TopicQueue, topic_of, topic_queue
 from node.catalog.name_uses import NameUses, Use
 from node.catalog.quiet_queues import QuietQueues
 from node.catalog.service import CatalogService
@@ -45,7 +45,7 @@ class Unused:
 
     kind: str
     name: str
-    topics: tuple[int, ...]
+    topics: tuple[TopicId, ...]
     """It goes only if nothing of these is pending."""
     expire: Callable[[int, Callable[[], int]], Awaitable[bool]]
     """`expire(since_ms, now_ms)` deletes it if it was not used since, and is unused still; whether

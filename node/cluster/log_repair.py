@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.types import NO_NODE
+from hourwheel.types import NO_NODE, Offset
 from node.cluster.member import ClusterMember
 from node.telemetry import logs
 from node.telemetry.failure import Failure
@@ -38,7 +38,7 @@ class LogRepair:
         failure: Failure,
         *,
         min_in_sync: int,
-        mend: Callable[[int], Awaitable[bool]],
+        mend: Callable[[Offset], Awaitable[bool]],
         renew: Callable[[errors.DataLoss], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -106,7 +106,7 @@ class LogRepair:
         for _ in range(_ATTEMPTS):
             if self._is_given_up or "offset" not in error.params:
                 return False
-            if await self._mend(int(error.params["offset"])):
+            if await self._mend(Offset(int(error.params["offset"]))):
                 return True
             await self._sleep(wait_s)
             wait_s *= 2

@@ -13,7 +13,7 @@ import grpc
 
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import FetchSnapshotRequest, FetchSnapshotResponse
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import Epoch, NodeId, Offset
 from node.cluster.snapshot_sender import SnapshotSender
 from node.shard.checkpoint import ShardPlace
 from node.shard.snapshot_files import Marker
@@ -35,7 +35,7 @@ async def receive_snapshot(
     place: ShardPlace,
     *,
     epoch: Epoch,
-    replaced_end_offset: int,
+    replaced_end_offset: Offset,
     silence_s: float = _SILENCE_S,
 ) -> Marker:
     """Receive a snapshot; it is complete and durable when this returns.
@@ -80,7 +80,11 @@ class _SingleThread(ThreadPoolExecutor):
 
 
 async def _receive(
-    call: Any, incoming: Incoming, replaced_end: int, thread: ThreadPoolExecutor, silence_s: float
+    call: Any,
+    incoming: Incoming,
+    replaced_end: Offset,
+    thread: ThreadPoolExecutor,
+    silence_s: float,
 ) -> Marker:
     loop, parts = asyncio.get_running_loop(), aiter(call)
     while True:
@@ -131,7 +135,7 @@ class SnapshotReceiver:
         place: ShardPlace,
         fetch: Fetch,
         *,
-        log_end: Callable[[], int],
+        log_end: Callable[[], Offset],
         is_needed: Callable[[], bool],
         on_received: Callable[[], None] = log_received,
         on_failure: Callable[[errors.HourwheelError], None],

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Final, Protocol
 
 from hourwheel.internal.v1.control_link_pb2 import NodeReport
-from hourwheel.types import NO_NODE, Epoch, NodeId, ShardId
+from hourwheel.types import NO_NODE, Epoch, NodeId, Offset, ShardId
 from hourwheel.v1 import status_pb2
 from hourwheel.v1.admin_pb2 import GetStatusResponse
 from node.config.checks import NodeAddresses
@@ -200,7 +200,7 @@ class ClusterView:
 
 
 def _follower(
-    one: Progress, log_end: int, offset_ms: float | None, monotonic_ms: float
+    one: Progress, log_end: Offset, offset_ms: float | None, monotonic_ms: float
 ) -> status_pb2.FollowerStatus:
     ago_ms = monotonic_ms - one.heard_ms
     return status_pb2.FollowerStatus(

@@ -18,7 +18,7 @@ from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import GroupId, TopicQueue
+from hourwheel.types import GroupId, SequenceNumber, TopicQueue
 from node.catalog.serving import ServingConsumers
 from node.consumers.rejections import REMEMBERED_MAX, Rejections
 from node.contracts.broker import Selection
@@ -72,7 +72,7 @@ class AckService:
         in_place, is_ack = _InPlace(self._receiver, group.group_id), ending.is_ack
         keeps_place = group.is_ordered and not is_ack
         outcomes, proposed = await self._find_rows(group, selections, ending, in_place)
-        rejected: list[int] = []
+        rejected: list[SequenceNumber] = []
         if ending.rejection:
             rejected += chain.from_iterable(one.positions.sequences() for one in proposed)
         records = _Records()

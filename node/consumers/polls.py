@@ -14,7 +14,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.priorities import is_priority_queue
-from hourwheel.types import TopicQueue, topic_of, topic_queue
+from hourwheel.types import FIRST_POSITION, TopicQueue, topic_of, topic_queue
 from node.catalog.serving import Serving
 from node.catalog.subscriptions import find_mismatch, find_replaced
 from node.consumers.group_limits import GroupLimits
@@ -515,7 +515,7 @@ class Polls:
     def _look(self, number: TopicQueue, now_ms: int) -> Look:
         """How far a queue is visible (see `Gates`)."""
         if self._views.catalog.find_topic_by_id(topic_of(number)) is None:
-            return Look(0, None)  # deleted while polls waited
+            return Look(FIRST_POSITION, None)  # deleted while polls waited
         return Look(*self._receiver.look(number, now_ms))
 
     def next_wakeup_ms(self) -> int | None:

@@ -13,7 +13,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import GroupId, SequenceNumber, TopicId, TopicQueue
+from hourwheel.types import GroupId, Position, SequenceNumber, TopicId, TopicQueue
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
 from node.catalog.subscriptions import Subscribed
@@ -257,7 +257,7 @@ class ReceiveService:
             group_id=lease.group_queue.group_id,
             topic_queue=lease.group_queue.topic_queue,
             lease_id=lease.lease_id,
-            first_position=lease.first,
+            first_position=Position(lease.first),
             units=units,
             blobs=delivery.blobs,
             message_epochs=epochs,

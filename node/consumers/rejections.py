@@ -19,10 +19,10 @@ class Rejections:
 
     def __init__(self, count_max: int = REMEMBERED_MAX) -> None:
         """None yet; `count_max`: how many."""
-        self._reasons: OrderedDict[tuple[int, int], str] = OrderedDict()
+        self._reasons: OrderedDict[tuple[GroupId, SequenceNumber], str] = OrderedDict()
         self._count_max = count_max
 
-    def note(self, group_id: GroupId, sequences: Iterable[int], reason: str) -> None:
+    def note(self, group_id: GroupId, sequences: Iterable[SequenceNumber], reason: str) -> None:
         """A group's consumer rejected these messages."""
         for sequence in sequences:
             self._reasons[group_id, sequence] = reason
@@ -30,7 +30,7 @@ class Rejections:
             if len(self._reasons) > self._count_max:
                 self._reasons.popitem(last=False)
 
-    def forget(self, group_id: GroupId, sequences: Iterable[int]) -> None:
+    def forget(self, group_id: GroupId, sequences: Iterable[SequenceNumber]) -> None:
         """These are given to their group again."""
         for sequence in sequences:
             self._reasons.pop((group_id, sequence), None)

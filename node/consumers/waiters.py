@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import GroupId, TopicId, TopicQueue
+from hourwheel.types import GroupId, Position, TopicId, TopicQueue
 from node.contracts.answer_budget import HeldAnswer
 from node.contracts.broker import ReceiveParams
 from node.contracts.receive_stream import Piece, ReceiveStream
@@ -24,7 +24,7 @@ from node.delivery.deliveries import Delivery
 class Look(NamedTuple):
     """How far consumers may see a queue, by one reading of the clock."""
 
-    visible_end: int
+    visible_end: Position
     """Behind the last entry that they may see."""
     gate_ms: int | None
     """When the first entry opens that is not visible; not later than this reading where it was not

@@ -18,7 +18,7 @@ from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import Epoch, GroupId, SequenceNumber, ShardId, TopicQueue
+from hourwheel.types import Epoch, GroupId, Position, SequenceNumber, ShardId, TopicQueue
 from hourwheel.v1.status_pb2 import ShardStatus
 from node.contracts.answer_budget import AnswerBudget, HeldAnswer
 from node.contracts.broadcast import BroadcastPort
@@ -132,7 +132,7 @@ class Delivery:
     topic_queue: TopicQueue
     """The queue that they stand in: of the topic itself, or of the group's retries."""
     lease_id: int
-    first_position: int
+    first_position: Position
     units: Units
     """Structured array[n] of `UNIT`."""
     blobs: bytes

@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from hourwheel.formats.message_id import MessageId
+from hourwheel.types import Position
 
 
 class UnblockAction(IntEnum):
@@ -26,7 +27,7 @@ class SkippedInfo(NamedTuple):
     """What a group was let go on behind."""
 
     skipped_count: int
-    positions: list[int]
+    positions: list[Position]
     """Of each queue of the topic, where it goes on, if not behind that already."""
 
 
@@ -35,7 +36,7 @@ class ResetTarget(NamedTuple):
 
     from_ms: int | None
     """With what was released then or later; 0: now; None: with the first that is there."""
-    positions: tuple[int, ...] = ()
+    positions: tuple[Position, ...] = ()
     """Instead of that: the first position of each queue of the topic."""
 
 
@@ -46,14 +47,14 @@ class ResetInfo(NamedTuple):
     skipped_count: int
     retries_dropped_count: int
     unresolved_count: int
-    positions: list[int]
+    positions: list[Position]
 
 
 class GroupPositionsPort(Protocol):
     """A part of EnginePort."""
 
     async def skip(
-        self, group: str, topic: str, before_ms: int, positions: Sequence[int]
+        self, group: str, topic: str, before_ms: int, positions: Sequence[Position]
     ) -> SkippedInfo:
         """Let a group go on behind what was released before an instant (0: now), or `positions`.
 

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key, TopicId
+from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key, SequenceNumber, TopicId
 
 VERSION: Final = 1
 _BODY: Final = Struct("<BB8sqQQ")
@@ -93,12 +93,12 @@ class KeyQuery:
         return (*facts, *bounds) if any(bounds) else facts  # as nodes that know of none have it
 
 
-class Position(NamedTuple):
+class Reached(NamedTuple):
     """How far a listing or a cancel has come."""
 
     after: Key
     """Everything up to this key is done."""
-    end_sequence: int = SEQUENCE_MAX
+    end_sequence: SequenceNumber = SEQUENCE_MAX
     """Messages from this one on are left alone."""
 
 
@@ -120,14 +120,14 @@ class TokenMaker:
     def _hash(self, raw: bytes) -> bytes:
         return blake2b(raw, digest_size=_HASH_BYTES, key=self._key).digest()
 
-    def pack(self, position: Position) -> bytes:
+    def pack(self, position: Reached) -> bytes:
         """The token of a position."""
         body = _BODY.pack(
             VERSION, self._purpose, self._binding, *position.after, position.end_sequence
         )
         return body + self._hash(body)
 
-    def unpack(self, token: bytes) -> Position:
+    def unpack(self, token: bytes) -> Reached:
         """The position of a token that `pack` made, for the same question.
 
         Raises:
@@ -141,7 +141,7 @@ class TokenMaker:
         _, _, binding, due_ms, sequence, end_sequence = _BODY.unpack(body)
         if binding != self._binding:
             raise _invalid("the page token is of another method, topic, filter or range")
-        return Position(Key(due_ms, sequence), end_sequence)
+        return Reached(Key(due_ms, sequence), SequenceNumber(end_sequence))
 
 
 def _invalid(message: str) -> errors.InvalidArgument:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.types import NO_GROUP, SequenceNumber
+from hourwheel.types import FIRST_POSITION, NO_GROUP, Position, SequenceNumber
 from node.delivery.deliveries import Corrupt
 from node.shard.group_queue import GroupQueue
 from storage.views.unit import Units
@@ -28,7 +28,7 @@ class DamagedEntry(NamedTuple):
     """Ascends in the order in which they were found."""
     group_queue: GroupQueue
     """Of the group `NO_GROUP` where no group waits for it yet; its position means nothing then."""
-    position: int
+    position: Position
     unit: Units
     """Array[1] of UNIT."""
     found_ms: int
@@ -41,7 +41,7 @@ class DamagedBytes:
     unit: Units
     """Array[1] of UNIT that points there."""
     error: errors.DataLoss
-    entries: dict[tuple[GroupQueue, int], DamagedEntry] = field(default_factory=dict)
+    entries: dict[tuple[GroupQueue, Position], DamagedEntry] = field(default_factory=dict)
     """By group and queue, and position there; none where only a listing came by."""
     scrubbed: DamagedEntry | None = None
     """Of a message that the scrubber came by: it is repaired though no group waits for it."""
@@ -61,7 +61,7 @@ class DamagedBytes:
         return bool(self.entries) or self.scrubbed is not None
 
     @property
-    def position(self) -> int | None:
+    def position(self) -> Position | None:
         """Where the unit stands in its queue, if that is known."""
         queue = int(self.unit["topic_queue"][0])
         here = (
@@ -125,7 +125,9 @@ class DamagedMessages:
         if found.scrubbed is None:
             self._last_serial += 1
             group_queue = GroupQueue.of(NO_GROUP, int(unit["topic_queue"][0]))
-            found.scrubbed = DamagedEntry(self._last_serial, group_queue, 0, unit, now_ms)
+            found.scrubbed = DamagedEntry(
+                self._last_serial, group_queue, FIRST_POSITION, unit, now_ms
+            )
         return found if is_news else None
 
     @property
@@ -189,7 +191,7 @@ class DamagedMessages:
         found.sort(key=lambda three: three[0])
         return ((at, one) for _, at, one in found)
 
-    def positions(self, group_queue: GroupQueue) -> list[int]:
+    def positions(self, group_queue: GroupQueue) -> list[Position]:
         """Of a group and queue: the positions known here."""
         return [
             one.position

@@ -15,6 +15,7 @@ from typing import Final
 
 from hourwheel.filter_language.lru_cache import WeighedCache
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.types import FIRST_POSITION, Position
 from node.shard.group_queue import GroupQueue
 
 MARKS_BYTES: Final = 2 << 20
@@ -28,7 +29,7 @@ class ScanMarks:
 
     def __init__(self) -> None:
         """No scan has begun."""
-        self._marks = WeighedCache[tuple[GroupQueue, str, str], int](MARKS_BYTES)
+        self._marks = WeighedCache[tuple[GroupQueue, str, str], Position](MARKS_BYTES)
         self.generation = 0
         """How often `clear` was called: a call under way starts its own scan again, too."""
 
@@ -37,11 +38,14 @@ class ScanMarks:
         self._marks.clear()
         self.generation += 1
 
-    def find(self, group_queue: GroupQueue, expression: FilterExpression) -> int:
+    def find(self, group_queue: GroupQueue, expression: FilterExpression) -> Position:
         """The end of what was scanned; 0 where that is unknown. `expression` in canonical form."""
-        return self._marks.find((group_queue, expression.kind, expression.text)) or 0
+        found = self._marks.find((group_queue, expression.kind, expression.text))
+        return found or FIRST_POSITION
 
-    def put(self, group_queue: GroupQueue, expression: FilterExpression, position: int) -> None:
+    def put(
+        self, group_queue: GroupQueue, expression: FilterExpression, position: Position
+    ) -> None:
         """Everything below was scanned."""
         size_bytes = _MARK_BYTES + getsizeof(expression.text)
         self._marks.keep((group_queue, expression.kind, expression.text), position, size_bytes)
@@ -53,19 +57,20 @@ class CallFilter:
 
     filter: FilterExpression
     """In canonical form."""
-    scanned_to: dict[GroupQueue, int] = field(default_factory=dict)
+    scanned_to: dict[GroupQueue, Position] = field(default_factory=dict)
     """The end of what this call has scanned: marks may give way to those of other calls."""
     generation: int = 0
     """Of the marks, when `scanned_to` was noted."""
 
-    def begin_at(self, group_queue: GroupQueue, marks: ScanMarks) -> int:
+    def begin_at(self, group_queue: GroupQueue, marks: ScanMarks) -> Position:
         """Where the scan goes on."""
         if self.generation != marks.generation:
             self.scanned_to.clear()
             self.generation = marks.generation
-        return max(self.scanned_to.get(group_queue, 0), marks.find(group_queue, self.filter))
+        own = self.scanned_to.get(group_queue, FIRST_POSITION)
+        return max(own, marks.find(group_queue, self.filter))
 
-    def note(self, group_queue: GroupQueue, position: int, marks: ScanMarks) -> None:
+    def note(self, group_queue: GroupQueue, position: Position, marks: ScanMarks) -> None:
         """Everything below was scanned."""
         self.scanned_to[group_queue] = position
         marks.put(group_queue, self.filter, max(position, marks.find(group_queue, self.filter)))

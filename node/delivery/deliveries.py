@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.types import Position
 from node.delivery.message_lease import Lease
 from node.shard.group_queue import GroupQueue
 from storage.views.unit import Row, Units
@@ -41,7 +42,7 @@ class Corrupt(NamedTuple):
     """A message in a queue whose bytes, as they lie here, are not what was published."""
 
     group_queue: GroupQueue
-    position: int
+    position: Position
     unit: Units
     """Array[1] of UNIT."""
     error: errors.DataLoss

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from filters.compile import BlockFilter
 from filters.long_check import LongCheck
 from hourwheel import errors
-from hourwheel.types import SequenceNumber
+from hourwheel.types import Position, SequenceNumber
 from storage.queues.consume_queue import ConsumeQueue
 from storage.views.unit import NO_UNITS, Units, copied, join, pick
 from timewheel.bodies import Bodies
@@ -66,7 +66,7 @@ class Counts:
 class Damage(NamedTuple):
     """A message in the scan's way whose bytes are not what was published."""
 
-    position: int
+    position: Position
     unit: Units
     """Array[1] of UNIT."""
     error: errors.DataLoss
@@ -76,7 +76,7 @@ class Damage(NamedTuple):
 class ScanResult:
     """Of [first, end): what was picked; the rest does not match."""
 
-    end: int
+    end: Position
     positions: list[NDArray[np.int64]] = field(default_factory=list)
     units: list[Units] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
@@ -143,7 +143,7 @@ class _Candidates(NamedTuple):
 
     positions: NDArray[np.int64]
     units: Units
-    end: int
+    end: Position
     """The end of what was masked."""
 
 
@@ -165,7 +165,7 @@ class FilterScanner:
         bytes_max: int,
     ) -> ScanResult:
         """Go through `bounds` of the queue until there is enough, or the slice is used up."""
-        found = ScanResult(bounds[0])
+        found = ScanResult(Position(bounds[0]))
         self.work -= RANGE_WORK
         while found.end < bounds[1] and found.count < count_max and self.work > 0:
             candidates = self._mask(
@@ -186,7 +186,7 @@ class FilterScanner:
         if not (scan_filter.masks and scan_filter.filter.narrows):
             end = min(end, at + count_max)
             positions = np.arange(at, end, dtype=np.int64)
-            return _Candidates(positions, queue.pick(positions), end)
+            return _Candidates(positions, queue.pick(positions), Position(end))
         found: list[NDArray[np.int64]] = []
         units: list[Units] = []
         count = reserved = 0
@@ -209,8 +209,8 @@ class FilterScanner:
             self._counts.masked += size - len(chosen)
             at += size
         if not count:
-            return _Candidates(np.empty(0, np.int64), NO_UNITS, at)
-        return _Candidates(np.concatenate(found), join(units), at)
+            return _Candidates(np.empty(0, np.int64), NO_UNITS, Position(at))
+        return _Candidates(np.concatenate(found), join(units), Position(at))
 
     def _read(
         self, scan_filter: ScanFilter, candidates: _Candidates, bytes_max: int, found: ScanResult
@@ -231,19 +231,19 @@ class FilterScanner:
             most = int(work.searchsorted(self.work, "right"))
             fitting = min(fitting, most if found.count else max(1, most))
         if not fitting:
-            found.end = int(positions[0])
+            found.end = Position(int(positions[0]))
             return False
         raw, bad = self._bodies.read_joined(units[:fitting])
         while bad:
             self.work -= int(work[fitting - 1])
             fitting = bad[0].ordinal
             if not fitting:
-                found.end = int(positions[0])
+                found.end = Position(int(positions[0]))
                 found.damage = Damage(found.end, copied(units[:1]), bad[0].error)
                 return False
             raw, bad = self._bodies.read_joined(units[:fitting])
         if fitting < len(units):
-            end = int(positions[fitting])
+            end = Position(int(positions[fitting]))
             units, lengths, positions = units[:fitting], lengths[:fitting], positions[:fitting]
         found.end = end
         if not scan_filter.checks:
@@ -269,7 +269,7 @@ class FilterScanner:
     ) -> bool:
         """As `_read` for the first alone, whose check goes on in the next slice if need be."""
         positions, units, end = candidates
-        found.end, sequence = int(positions[0]), int(units["sequence"][0])
+        found.end, sequence = Position(int(positions[0])), int(units["sequence"][0])
         raw, check = self._long_checks.take(scan_filter.filter, SequenceNumber(sequence)) or (
             b"",
             None,
@@ -287,7 +287,7 @@ class FilterScanner:
             if self._long_checks.put(scan_filter.filter, SequenceNumber(sequence), raw, check):
                 return False
             is_match = check.step(_WHOLE_WORK)
-        found.end = int(positions[1]) if len(units) > 1 else end
+        found.end = Position(int(positions[1])) if len(units) > 1 else end
         self._counts.read += 1
         if is_match:
             found.add(positions[:1], units[:1], raw)

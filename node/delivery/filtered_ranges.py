@@ -62,7 +62,7 @@ class FilteredRanges:
         """They grow no more, and were not proposed yet, or in vain."""
         self._grown: dict[GroupQueue, list[FilteredRange]] = {}
         """Those that grow no more and are not known to be in the log: waiting, or proposed."""
-        self._of_group: dict[int, set[GroupQueue]] = {}
+        self._of_group: dict[GroupId, set[GroupQueue]] = {}
         """The queues in which each group has ranges."""
         self._due_ms: int | None = None
         """Nothing is due before; None: nothing at all is, until something is added."""
@@ -190,14 +190,14 @@ class FilteredRanges:
         return sum(window.count_unresolved(one.first, one.end) for one in self._of(group_queue))
 
     def first_unresolved(
-        self, group_queue: GroupQueue, window: AckWindow, position: int
+        self, group_queue: GroupQueue, window: AckWindow, position: Position
     ) -> Position:
         """The first position from `position` on that is neither resolved nor filtered."""
         ranges = self.ranges_of(group_queue)
         at = window.first_unresolved(position)
         for first, end in ranges:
             if first <= at < end:
-                at = window.first_unresolved(end)
+                at = window.first_unresolved(Position(end))
         return at
 
     def drop_group(self, group_id: GroupId) -> None:
@@ -236,7 +236,7 @@ class FilteredRanges:
             one = FilteredRange(
                 GroupQueue.of(wire.group_id, wire.topic_queue), wire.first, wire.end, now_ms
             )
-            self._of_group.setdefault(wire.group_id, set()).add(one.group_queue)
+            self._of_group.setdefault(one.group_queue.group_id, set()).add(one.group_queue)
             self._grown.setdefault(one.group_queue, []).append(one)
             self._waiting[one] = None
         if self._waiting:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from hourwheel.types import Position, numbers_from
 from storage.queues.ack_state import BLOCKED_MS, AckWindow
 
 LOOK_AHEAD: Final = 16_384
@@ -30,7 +31,9 @@ class KeyLines:
     taken.
     """
 
-    def __init__(self, at: int, changes: list[tuple[int, int]], leased: dict[int, int]) -> None:
+    def __init__(
+        self, at: Position, changes: list[tuple[int, int]], leased: dict[Position, int]
+    ) -> None:
         """Begin at position `at`.
 
         Args:
@@ -45,17 +48,17 @@ class KeyLines:
         """Position -> lease."""
         self._unknown = set(leased)
         """Leased positions whose keys are not known yet."""
-        self._keys: dict[int, int] = {}
+        self._keys: dict[Position, int] = {}
         """Position -> key."""
-        self._firsts: dict[int, int] = {}
+        self._firsts: dict[int, Position] = {}
         """Key -> first position of its line."""
-        self._behind: dict[int, deque[int]] = {}
+        self._behind: dict[int, deque[Position]] = {}
         """Key -> the others; finished ones, too, until they come first."""
-        self._ready: list[int] = []
+        self._ready: list[Position] = []
         """A heap of what may be delivered, and of what no longer may."""
         self._aside_count = 0
         """Of these, how many had a key that was not free when they were looked at last."""
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: list[tuple[int, Position]] = []
         """A heap of (when, position) of what may be delivered later."""
         self.is_over = False
         """It does not know what has changed: to be made again."""
@@ -69,7 +72,7 @@ class KeyLines:
         """How many may be delivered, at most, as far as their keys are free."""
         return len(self._ready) - self._aside_count
 
-    def add(self, position: int, key: int, window: AckWindow) -> None:
+    def add(self, position: Position, key: int, window: AckWindow) -> None:
         """A message, in the order of positions. `key`: a hash, or `NO_KEY`."""
         self._keys[position] = key
         self._unknown.discard(position)
@@ -80,7 +83,7 @@ class KeyLines:
                 return
         self._place(position, window)
 
-    def _place(self, position: int, window: AckWindow) -> None:
+    def _place(self, position: Position, window: AckWindow) -> None:
         """It is the first of its line."""
         if position in self.leased:
             return
@@ -90,13 +93,15 @@ class KeyLines:
         elif held.until_ms < BLOCKED_MS:
             heapq.heappush(self._waiting, (held.until_ms, position))
 
-    def take_changes(self, window: AckWindow, start_position: int) -> list[tuple[int, int]]:
+    def take_changes(
+        self, window: AckWindow, start_position: Position
+    ) -> list[tuple[Position, int]]:
         """See what was resolved, held and freed since the last time, and what was trimmed.
 
         Returns:
             (position, lease) of what is leased no more, without being resolved.
         """
-        given_back: list[tuple[int, int]] = []
+        given_back: list[tuple[Position, int]] = []
         changes = [*self.changes]
         self.changes.clear()
         if changes and changes[-1] == (0, 0):
@@ -119,7 +124,7 @@ class KeyLines:
 
     def let_go(
         self, lease_id: int, ranges: Iterable[tuple[int, int]], window: AckWindow
-    ) -> list[int]:
+    ) -> list[Position]:
         """A lease is over, without being resolved in these [first, end).
 
         Returns:
@@ -138,17 +143,18 @@ class KeyLines:
                 self._place(position, window)
         return found
 
-    def _known(self, first: int, end: int) -> list[int]:
+    def _known(self, first: int, end: int) -> list[Position]:
         if end - first > len(self._keys) + len(self.leased):
             known = self._keys.keys() | self.leased.keys()
             return sorted(position for position in known if first <= position < end)
-        return [one for one in range(first, end) if one in self._keys or one in self.leased]
+        every = numbers_from(Position(first), end - first)
+        return [one for one in every if one in self._keys or one in self.leased]
 
-    def _is_first(self, position: int) -> bool:
+    def _is_first(self, position: Position) -> bool:
         key = self._keys.get(position)
         return key is not None and (key == NO_KEY or self._firsts[key] == position)
 
-    def _remove(self, position: int, window: AckWindow) -> None:
+    def _remove(self, position: Position, window: AckWindow) -> None:
         self.leased.pop(position, None)
         self._unknown.discard(position)
         key = self._keys.pop(position, NO_KEY)
@@ -171,15 +177,15 @@ class KeyLines:
 
     def take(
         self, count_max: int, window: AckWindow, now_ms: int, is_free: Callable[[int], bool]
-    ) -> list[int]:
+    ) -> list[Position]:
         """Positions that may be leased now, ascending; they are to be leased or `put_back`.
 
         Those whose key is not free elsewhere stay.
         """
         while self._waiting and self._waiting[0][0] <= now_ms:
             heapq.heappush(self._ready, heapq.heappop(self._waiting)[1])
-        taken: list[int] = []
-        aside: list[int] = []
+        taken: list[Position] = []
+        aside: list[Position] = []
         while self._ready and len(taken) < count_max:
             position = heapq.heappop(self._ready)
             if position in self.leased or not self._is_first(position):
@@ -196,12 +202,12 @@ class KeyLines:
         self._aside_count = len(aside)
         return taken
 
-    def put_back(self, positions: list[int]) -> None:
+    def put_back(self, positions: list[Position]) -> None:
         """They are not leased, after all."""
         for position in positions:
             heapq.heappush(self._ready, position)
 
-    def lease(self, positions: list[int], lease_id: int) -> None:
+    def lease(self, positions: list[Position], lease_id: int) -> None:
         """They are leased."""
         self.leased.update(dict.fromkeys(positions, lease_id))
 

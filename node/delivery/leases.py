@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.types import Epoch, GroupId, Position
-from node.delivery.message_lease import SPARSE_ID, Lease, Part, Progress, Reopened, runs_of
+from hourwheel.types import FIRST_POSITION, Epoch, GroupId, Position
+from node.delivery.message_lease import SPARSE_ID, Bounds, Lease, Part, Progress, Reopened, runs_of
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckStates, AckWindow
 
@@ -34,15 +34,15 @@ class Leases:
     def __init__(self) -> None:
         """None yet."""
         self._by_id: dict[int, Lease] = {}
-        self._former: dict[tuple[int, int], Lease] = {}
+        self._former: dict[tuple[Epoch, int], Lease] = {}
         """(epoch, lease id) that receipts have -> a sparse lease of an earlier mastership."""
         self._ends: list[tuple[int, int]] = []
         self._progress: dict[GroupQueue, Progress] = {}
-        self._of_group: dict[int, set[GroupQueue]] = {}
+        self._of_group: dict[GroupId, set[GroupQueue]] = {}
         """Group -> its keys of `_progress`."""
         self.last_id = 0
         """Of the lease granted last, but for `SPARSE_ID`."""
-        self._held: dict[int, int] = {}
+        self._held: dict[GroupId, int] = {}
         """Group -> messages that it holds. Invariant: the sum of `held_count` of its queues."""
         self.watched: set[GroupId] = set()
         """Groups of which somebody waits to hold fewer messages."""
@@ -56,19 +56,16 @@ class Leases:
     # -- what to deliver next ---------------------------------------------------------------------
 
     def find_range(
-        self, group_queue: GroupQueue, window: AckWindow, bounds: tuple[int, int], count_max: int
+        self, group_queue: GroupQueue, window: AckWindow, bounds: Bounds, count_max: int
     ) -> tuple[int, int]:
-        """[first, end) of the next positions to deliver: unresolved, neighbours, maybe none.
-
-        `bounds` are the queue's first position and the end of what may be seen of it.
-        """
+        """[first, end) of the next positions to deliver: unresolved, neighbours, maybe none."""
         floor = window.first_unresolved(bounds[0])
         limit = min(bounds[1], self.window_floor(group_queue, window, bounds[0]) + WINDOW_POSITIONS)
         first, end = self.find_undelivered(group_queue, window, (floor, limit))
         return first, min(end, first + count_max)
 
     def window_floor(
-        self, group_queue: GroupQueue, window: AckWindow, start_position: int = 0
+        self, group_queue: GroupQueue, window: AckWindow, start_position: Position = FIRST_POSITION
     ) -> Position:
         """The first position that the group still works on: where its consumer window begins.
 
@@ -79,7 +76,7 @@ class Leases:
         progress = self._progress.get(group_queue)
         if progress is None or progress.exempt.is_untouched:
             return floor
-        at = Position(max(floor, progress.window_floor))
+        at = max(floor, progress.window_floor)
         while True:  # from where it ended the last time: neither of the two ever shrinks
             beyond = progress.exempt.first_unresolved(window.first_unresolved(at))
             if beyond == at:
@@ -110,7 +107,9 @@ class Leases:
                 return found
         return position, position
 
-    def room(self, group_queue: GroupQueue, window: AckWindow, start_position: int = 0) -> int:
+    def room(
+        self, group_queue: GroupQueue, window: AckWindow, start_position: Position = FIRST_POSITION
+    ) -> int:
         """How many messages more a filter may pick: so many that the window's ranges are bounded.
 
         What lies below `start_position` was trimmed: the group has finished it in any case.
@@ -127,9 +126,7 @@ class Leases:
             progress.sparse_count -= progress.sparse.popleft()[1]
         return max(0, WINDOW_POSITIONS - ranges - progress.sparse_count)
 
-    def is_blocked(
-        self, group_queue: GroupQueue, window: AckWindow, bounds: tuple[int, int]
-    ) -> bool:
+    def is_blocked(self, group_queue: GroupQueue, window: AckWindow, bounds: Bounds) -> bool:
         """Whether there is more to deliver, but only behind a full window."""
         floor = self.window_floor(group_queue, window, bounds[0])
         position = max(self.next_position(group_queue), floor)
@@ -138,14 +135,12 @@ class Leases:
     def next_position(self, group_queue: GroupQueue) -> Position:
         """Everything below has been delivered in this mastership, or was resolved before it."""
         progress = self._progress.get(group_queue)
-        return Position(0) if progress is None else progress.delivered.floor
+        return FIRST_POSITION if progress is None else progress.delivered.floor
 
     def delivered_end(self, group_queue: GroupQueue) -> Position:
         """Behind the last position that was delivered in this mastership."""
         progress = self._progress.get(group_queue)
-        if progress is None:
-            return Position(0)
-        return Position(progress.delivered.floor + progress.delivered.span)
+        return FIRST_POSITION if progress is None else progress.delivered.end
 
     def _progress_of(self, group_queue: GroupQueue) -> Progress:
         progress = self._progress.get(group_queue)
@@ -158,7 +153,7 @@ class Leases:
 
     def grant(self, group_queue: GroupQueue, first: int, end: int, until_ms: int) -> Lease:
         """Hold [first, end), which `find_range` found, until an instant."""
-        self.skip_to(group_queue, end)
+        self.skip_to(group_queue, Position(end))
         return self.hold(group_queue, first, end, until_ms)
 
     def grant_picked(
@@ -176,7 +171,7 @@ class Leases:
         progress.add_sparse(span[1], len(positions))
         if len(positions) == span[1] - span[0]:
             return self.grant(group_queue, *span, until_ms)  # its receipts need no memory
-        self.skip_to(group_queue, span[1])
+        self.skip_to(group_queue, Position(span[1]))
         return self._add_sparse(group_queue, span, [Part(*span, until_ms)], positions)
 
     def grant_selected(
@@ -245,7 +240,7 @@ class Leases:
         if next_ms is not None:
             heapq.heappush(self._ends, (next_ms, lease.lease_id))
 
-    def skip_to(self, group_queue: GroupQueue, position: int) -> None:
+    def skip_to(self, group_queue: GroupQueue, position: Position) -> None:
         """Deliver nothing below `position` in this mastership."""
         self._progress_of(group_queue).delivered.resolve(0, position)
 
@@ -255,7 +250,7 @@ class Leases:
 
     # -- withholding ------------------------------------------------------------------------------
 
-    def withhold(self, group_queue: GroupQueue, position: int) -> bool:
+    def withhold(self, group_queue: GroupQueue, position: Position) -> bool:
         """Deliver a message to no consumer until it is offered again: it cannot be read here.
 
         Returns:
@@ -269,7 +264,7 @@ class Leases:
         if progress is not None:
             progress.offer_again(first, end)
 
-    def settle(self, group_queue: GroupQueue, position: int) -> None:
+    def settle(self, group_queue: GroupQueue, position: Position) -> None:
         """A withheld position is resolved, or gone: it will not be offered again."""
         progress = self._progress.get(group_queue)
         if progress is not None:
@@ -292,10 +287,10 @@ class Leases:
 
     # -- ordered groups ---------------------------------------------------------------------------
 
-    def positions_of(self, group_queue: GroupQueue) -> dict[int, int]:
+    def positions_of(self, group_queue: GroupQueue) -> dict[Position, int]:
         """Position of each message that is leased -> the lease's id."""
         progress = self._progress.get(group_queue)
-        found: dict[int, int] = {}
+        found: dict[Position, int] = {}
         for lease in progress.leases.values() if progress is not None else ():
             for part in lease.parts:
                 found.update(dict.fromkeys(lease.messages_in(part), lease.lease_id))
@@ -476,7 +471,7 @@ class Leases:
                 self.end(lease.lease_id)
         return ended
 
-    def take_at(self, group_queue: GroupQueue, position: int) -> list[Part]:
+    def take_at(self, group_queue: GroupQueue, position: Position) -> list[Part]:
         """Remove the lease that holds a position, and return its parts."""
         progress = self._progress.get(group_queue)
         for lease in progress.leases.values() if progress is not None else ():
@@ -542,7 +537,7 @@ class Leases:
         return max(0, covered - progress.gap_count), waiting
 
     def count_resolved(
-        self, group_queue: GroupQueue, window: AckWindow, start_position: int = 0
+        self, group_queue: GroupQueue, window: AckWindow, start_position: Position = FIRST_POSITION
     ) -> int:
         """How many messages above the group's floor are delivered and resolved.
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,12 @@ from hourwheel.internal.v1.replication_pb2 import (
     PollAnswer,
     SparseLease,
 )
-from hourwheel.types import Epoch, TopicId
+from hourwheel.types import FIRST_POSITION, NO_EPOCH, Epoch, Position, TopicId, numbers_from
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckWindow
 
+Bounds: TypeAlias = tuple[Position, Position]
+"""The first position of a queue, and the end of what may be seen of it."""
 SPARSE_ID: Final = 1 << 63
 """Bit of the id of a sparse lease: its receipts mean nothing without the lease."""
 _WITHHELD_RANGES_MAX: Final = WINDOW_POSITIONS // 2
@@ -102,7 +104,7 @@ class Lease:
     positions: NDArray[np.int64] | None = None
     """int64[n]: where each message stands; None: they are neighbours, from `first` on."""
     keeps_gaps: bool = False
-    origin: tuple[int, int] = (0, 0)
+    origin: tuple[Epoch, int] = (NO_EPOCH, 0)
     """(epoch, lease id) that its receipts have, where it was granted in an earlier mastership."""
     gap_count: int = 0
     """Positions of its parts that are not resolved and hold none of its messages."""
@@ -164,12 +166,12 @@ class Lease:
             return np.array([(self.first + low, self.first + high)], np.int64)
         return runs_of(self.positions[low:high])
 
-    def messages_in(self, part: Part) -> list[int]:
+    def messages_in(self, part: Part) -> list[Position]:
         """Where the messages of a part stand."""
         if self.positions is None:
-            return list(range(part.first, part.end))
+            return list(numbers_from(Position(part.first), part.end - part.first))
         low, high = np.searchsorted(self.positions, (part.first, part.end))
-        found: list[int] = self.positions[low:high].tolist()
+        found: list[Position] = self.positions[low:high].tolist()
         return found
 
     def holds_all(self, low: int, high: int) -> bool:
@@ -330,7 +332,7 @@ class Lease:
             [Part(part.first, part.end, part.until_ms) for part in wire.parts],
             deltas.cumsum() + wire.first,
             wire.keeps_gaps,
-            (wire.epoch, wire.lease_id),
+            (Epoch(wire.epoch), wire.lease_id),
         )
 
 
@@ -356,7 +358,7 @@ class Progress:
     Invariant: all of it is `delivered`."""
     exempt: AckWindow = field(default_factory=AckWindow)
     """What was ever withheld in this mastership: it does not count in the consumer window."""
-    window_floor: int = 0
+    window_floor: Position = FIRST_POSITION
     """Everything below is resolved or `exempt`: where to look on for the floor that counts."""
 
     inherited: list[tuple[int, int]] = field(default_factory=list)
@@ -391,7 +393,7 @@ class Progress:
             ahead_deltas=delivered.deltas(),
         )
 
-    def withhold(self, position: int) -> bool:
+    def withhold(self, position: Position) -> bool:
         """See `Leases.withhold`."""
         exempt = self.exempt
         if exempt.range_count >= _WITHHELD_RANGES_MAX and not exempt.is_resolved(position):

@@ -144,7 +144,7 @@ class OrderedQueues:
         others: Sequence[GroupQueue],
         looking: LookAhead,
         count_max: int,
-    ) -> tuple[list[int], Damage | None]:
+    ) -> tuple[list[Position], Damage | None]:
         """Positions that may be leased now, ascending, at most so many.
 
         Also behind those whose keys are leased from elsewhere: these hold no others up.
@@ -192,7 +192,8 @@ class OrderedQueues:
             picked = np.empty(0, np.int64)
             if result.count:
                 picked, units, blobs = result.joined()
-                for position, key in zip(picked.tolist(), _keys(units, blobs), strict=True):
+                positions = map(Position, picked.tolist())
+                for position, key in zip(positions, _keys(units, blobs), strict=True):
                     lines.add(position, key, window)
             self._note_filtered(group_queue, (bounds[0], result.end), picked.tolist(), now_ms)
             lines.at = max(lines.at, result.end)
@@ -251,13 +252,13 @@ class OrderedQueues:
 
     def take(
         self, group_queue: GroupQueue, others: Sequence[GroupQueue], count_max: int, now_ms: int
-    ) -> list[int]:
+    ) -> list[Position]:
         """Positions that may be leased now, ascending.
 
         `others`: queues of the same topic and group where messages of the same key may be leased.
         """
         lines = self._kept[group_queue].lines
-        positions: list[int] = []
+        positions: list[Position] = []
         if lines.may_have(now_ms):
             rivals = [lines for lines in map(self._follow_leased, others) if lines is not None]
             positions = lines.take(
@@ -271,7 +272,7 @@ class OrderedQueues:
             self._alarm(group_queue, next_ms)
         return positions
 
-    def keep_back(self, group_queue: GroupQueue, positions: list[int]) -> Lease:
+    def keep_back(self, group_queue: GroupQueue, positions: list[Position]) -> Lease:
         """Give messages that are in no lease, and ascend, to no consumer, until `offer`.
 
         What an operator decides of them is on its way into the log. Who got one meanwhile would
@@ -311,7 +312,9 @@ class OrderedQueues:
         if found and next_ms is not None:
             self._alarm(group_queue, next_ms)
 
-    def count_failures(self, group_queue: GroupQueue, positions: list[int], units: Units) -> Units:
+    def count_failures(
+        self, group_queue: GroupQueue, positions: list[Position], units: Units
+    ) -> Units:
         """The units, whose attempts tell how often they were given back in their place."""
         held = self._window(group_queue).held
         if not held:

@@ -12,7 +12,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.internal.v1.replication_pb2 import LeaseTable
-from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicId, TopicQueue, topic_of
+from hourwheel.types import NO_EPOCH, Epoch, GroupId, Position, TopicId, TopicQueue, topic_of
 from node.contracts.receive_stream import Piece
 from node.delivery.cuts import blob_bytes, cut, good_run
 from node.delivery.dead_letter_selection import CallFilter, ScanMarks
@@ -98,11 +98,11 @@ class Receiver:
                 return True
         return False
 
-    def visible_end(self, number: TopicQueue, now_ms: int) -> int:
+    def visible_end(self, number: TopicQueue, now_ms: int) -> Position:
         """Behind the last entry of a queue that consumers may see."""
-        return int(self._smoothing.visible_end(self._views.queues.get(number), now_ms))
+        return self._smoothing.visible_end(self._views.queues.get(number), now_ms)
 
-    def look(self, number: TopicQueue, now_ms: int) -> tuple[int, int | None]:
+    def look(self, number: TopicQueue, now_ms: int) -> tuple[Position, int | None]:
         """(visible end of a queue, when the first entry opens that is not visible yet, or None).
 
         Not later than `now_ms` where it was not looked through all that is visible.
@@ -249,7 +249,8 @@ class Receiver:
             low, high = good_run([one.ordinal for one in bad], len(units))
             for ordinal, error in bad:
                 unit = units[ordinal : ordinal + 1]
-                if ordinal < low and not self._withhold(group_queue, first + ordinal, unit, error):
+                at = Position(first + ordinal)
+                if ordinal < low and not self._withhold(group_queue, at, unit, error):
                     return None
             count_max = max(1, high - low)  # and read those again, by themselves
         # It has looked further where it came upon what has expired.
@@ -472,7 +473,7 @@ class Receiver:
         return result.damage is None or self._withhold(group_queue, *result.damage)
 
     def _withhold(
-        self, group_queue: GroupQueue, position: int, unit: Units, error: errors.DataLoss
+        self, group_queue: GroupQueue, position: Position, unit: Units, error: errors.DataLoss
     ) -> bool:
         """Go on behind a message that cannot be read. False: there are too many such places."""
         if not self.leases.withhold(group_queue, position):

@@ -18,7 +18,7 @@ class Resets:
     def __init__(self, catalog: Catalog) -> None:
         """None is on its way. `catalog`: what is applied."""
         self._catalog = catalog
-        self._under_way: dict[tuple[int, int], int] = {}
+        self._under_way: dict[tuple[GroupId, TopicId], TopicId] = {}
         """(group, topic) -> the topic for its retries, until it is applied."""
         self.count = 0
         """How many began: what was found in windows before one of them is to be looked at again."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hourwheel.formats.joined_rows import join_rows
 from hourwheel.formats.record_batch import RESOLVE_ROW, Outcome
 from hourwheel.outcomes import ReceiptOutcome
-from hourwheel.types import TopicQueue, topic_of
+from hourwheel.types import Position, SequenceNumber, TopicQueue, numbers_from, topic_of
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
 from node.delivery.message_lease import SPARSE_ID, Part, runs_of
@@ -193,7 +193,7 @@ def held_rows(
         for low, high in _pairs(ranges).tolist()
         for one in window.unresolved(max(low, start), min(high, end))
     ]
-    positions = [at for low, high in unresolved for at in range(low, high)]
+    positions = [at for low, high in unresolved for at in numbers_from(Position(low), high - low)]
     if not positions:
         return _rows(group_queue, (), Outcome.HELD)
     firsts = queue.pick(np.array(positions, np.int64))["attempt"].tolist()
@@ -271,7 +271,7 @@ class SelectedPositions:
             return ack_rows(self.group_queue, self.ranges)
         return ack_picked_rows(self.group_queue, self.ranges[0], self.picked)
 
-    def sequences(self) -> list[int]:
+    def sequences(self) -> list[SequenceNumber]:
         """Of the messages that the group has not finished; none where their topic has gone."""
         if self.views.catalog.find_topic_by_id(topic_of(self.group_queue.topic_queue)) is None:
             return []
@@ -282,7 +282,9 @@ class SelectedPositions:
             for low, high in _pairs(self.ranges if self.picked is None else self.picked).tolist()
             for first, end in window.unresolved(max(low, queue.start_position), high)
         ]
-        found: list[int] = queue.pick(np.concatenate(spans))["sequence"].tolist() if spans else []
+        found: list[SequenceNumber] = (
+            queue.pick(np.concatenate(spans))["sequence"].tolist() if spans else []
+        )
         return found
 
     def nack_rows(self, group: Group, now_ms: int, ending: Ending) -> NDArray[np.void]:

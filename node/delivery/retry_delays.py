@@ -7,6 +7,7 @@ came out. So a policy, and what spreads it, may change without a word in the log
 from typing import Final
 
 from hourwheel.limits import NACK_DELAY_MS_MAX
+from hourwheel.types import Position
 from storage.views.catalog_items import Group
 
 _DOUBLINGS_MAX: Final = 30
@@ -25,7 +26,7 @@ def retry_delay_ms(group: Group, attempt: int) -> int:
     return min(group.retry_delay_ms << min(past, _DOUBLINGS_MAX), group.retry_delay_ms_max)
 
 
-def spread_delay_ms(group: Group, delay_ms: int, position: int, attempt: int) -> int:
+def spread_delay_ms(group: Group, delay_ms: int, position: Position, attempt: int) -> int:
     """The delay, lengthened by up to the group's jitter: the same for the same arguments.
 
     Args:

@@ -28,7 +28,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from hourwheel.types import Position, topic_of
+from hourwheel.types import FIRST_POSITION, Position, topic_of
 from storage.queues.consume_queue import ConsumeQueue
 from storage.views.catalog import Catalog
 from storage.views.unit import rows_of
@@ -48,12 +48,12 @@ _LOOKS_MAX: Final = 64
 class _Pace:
     """How one queue is shown. Invariants: shown <= seen; marks ascend in both."""
 
-    shown: int
+    shown: Position
     """The end of what is shown."""
-    seen: int
+    seen: Position
     """The end of what is visible without smoothing, as of the last look."""
-    marks: deque[tuple[int, int]] = field(default_factory=deque)
-    anchor: tuple[int, int] = (0, 0)
+    marks: deque[tuple[Position, int]] = field(default_factory=deque)
+    anchor: tuple[Position, int] = (FIRST_POSITION, 0)
     """(position, instant) from which the pace goes."""
     per_ms: float = _PER_MS_MIN
     mean_per_ms: float = 0.0
@@ -68,7 +68,7 @@ class _Pace:
         self.mean_per_ms = self.mean_per_ms * math.exp(-passed) + count / window_ms
         self.counted_ms = now_ms
 
-    def mark(self, position: int, deadline_ms: int, tolerance_ms: int) -> None:
+    def mark(self, position: Position, deadline_ms: int, tolerance_ms: int) -> None:
         """Everything below `position` has to be shown by a deadline."""
         if self.marks and deadline_ms < self.marks[-1][1] + max(1, tolerance_ms // _MARKS):
             deadline_ms = min(deadline_ms, self.marks.pop()[1])
@@ -81,7 +81,7 @@ class _Pace:
         if not self.marks:
             return
         position, since_ms = self.anchor
-        paced = position + 1 + int(self.per_ms * (now_ms - since_ms))
+        paced = Position(position + 1 + int(self.per_ms * (now_ms - since_ms)))
         self.shown = max(self.shown, min(paced, self.marks[-1][0]))
         is_due = False
         while self.marks and (self.marks[0][1] <= now_ms or self.marks[0][0] <= self.shown):
@@ -127,10 +127,10 @@ class Smoothing:
         pace.move(now_ms)
         if seen > pace.seen:
             self._note(queue, pace, seen, tolerance_ms, now_ms)
-        return Position(max(pace.shown, queue.start_position))
+        return max(pace.shown, queue.start_position)
 
     def _note(
-        self, queue: ConsumeQueue, pace: _Pace, seen: int, tolerance_ms: int, now_ms: int
+        self, queue: ConsumeQueue, pace: _Pace, seen: Position, tolerance_ms: int, now_ms: int
     ) -> None:
         """More has become visible: up to `seen`."""
         begin = max(pace.seen, queue.start_position)
@@ -158,13 +158,13 @@ class Smoothing:
         return step_ms if gate_ms is None else min(step_ms, gate_ms)
 
 
-def _find_fresh(queue: ConsumeQueue, first: int, seen: int, older_ms: int) -> int:
+def _find_fresh(queue: ConsumeQueue, first: Position, seen: Position, older_ms: int) -> Position:
     """The first entry from `first` on that was released later than `older_ms`; or the end."""
     if first >= seen:  # trimmed up to there since the last look
         return first
     if rows_of(queue.read(first, 1))[0].release_ms > older_ms:
         return first
-    at, is_found = Position(first), False
+    at, is_found = first, False
     for _ in range(_LOOKS_MAX):
         at, is_found = queue.find_released(older_ms + 1, at)
         if is_found:

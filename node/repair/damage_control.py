@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
-from hourwheel.types import NO_GROUP, NO_TOPIC, GroupId, TopicId, TopicQueue, topic_of
+from hourwheel.types import NO_GROUP, NO_TOPIC, GroupId, Offset, TopicId, TopicQueue, topic_of
 from node.catalog.serving import Propose
 from node.delivery.damaged import DamagedBytes, DamagedEntry, DamagedMessages
 from node.delivery.deliveries import Corrupt
@@ -268,7 +268,7 @@ class DamageControl:
         if one.tries:  # an operator may have put a sound file there
             shard.bodies.reopen(place.dlog_id)
             if not place.dlog_id and place.position >= shard.log.start_offset:
-                shard.log.reopen(place.position)
+                shard.log.reopen(Offset(place.position))
         if not shard.bodies.read(one.unit)[1]:
             return True
         raw = self._lookup.find_in_log(Wanted.of(one.unit, None)) if place.dlog_id else None
@@ -360,7 +360,7 @@ class DamageControl:
         try:
             if number:
                 await self.files.mend_delay_log(number, patches)
-            elif not await self.files.mend_at(start):
+            elif not await self.files.mend_at(Offset(start)):
                 return False
         except (FileNotFoundError, errors.ShuttingDown):
             return False  # removed, with all that needed it; or lost, and memory is what there is

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from hourwheel import errors
-from hourwheel.types import SequenceNumber
+from hourwheel.types import Offset, SequenceNumber
 from node.repair.peer_reads import MESSAGES_MAX
 from node.repair.peers import Peers
 from node.shard.checkpoint import ShardPlace
@@ -67,7 +67,7 @@ class FileRepair:
         """How long a delay log is by the manifest; None: it is not named any more."""
         self.peers: Peers | None = None
 
-    def find_closed(self, offset: int) -> SegmentInfo | None:
+    def find_closed(self, offset: Offset) -> SegmentInfo | None:
         """The segment that an offset lies in, if nothing is written to it any more.
 
         Nothing of it may be cut any more either: it is committed.
@@ -78,7 +78,7 @@ class FileRepair:
                 return one
         return None
 
-    async def mend_at(self, offset: int) -> bool:
+    async def mend_at(self, offset: Offset) -> bool:
         """Repair the log at an offset below what is committed. Returns whether it is sound there.
 
         Raises:
@@ -99,7 +99,7 @@ class FileRepair:
             _log.warning("file_repair_postponed", **logs.fields_of(error))
             return False
 
-    def _close(self, offset: int) -> None:
+    def _close(self, offset: Offset) -> None:
         """Let what is written next go into another segment than that of `offset`.
 
         An idle shard does not wait for somebody's batch; one that has no room for the copy does,
@@ -161,7 +161,7 @@ class FileRepair:
             mend.put(raw)
         return True
 
-    async def _put_together(self, mend: SegmentMend, offset: int, peers: Peers) -> bytes | None:
+    async def _put_together(self, mend: SegmentMend, offset: Offset, peers: Peers) -> bytes | None:
         """A batch that no node has whole, of its messages: each may be sound somewhere."""
         kept = dict(self._shard.bodies.overlay.items())
         raw, bad = await asyncio.to_thread(_damaged_messages, mend, offset, kept)
@@ -204,7 +204,7 @@ class FileRepair:
 
 
 def _damaged_messages(
-    mend: SegmentMend, offset: int, kept: dict[Place, bytes]
+    mend: SegmentMend, offset: Offset, kept: dict[Place, bytes]
 ) -> tuple[bytearray, list[tuple[int, Wanted]]]:
     """(the batch at `offset` with what is `kept` put in, where which of its messages are damaged).
 

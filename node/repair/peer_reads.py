@@ -21,6 +21,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchMessagesResponse,
 )
 from hourwheel.transport import grpc_status
+from hourwheel.types import Offset
 from node.shard.message_lookup import MessageLookup, Wanted
 from node.shard.shard import Shard
 from storage.files.file_header import Identity
@@ -72,7 +73,7 @@ class PeerReads:
     async def fetch_log(self, request: FetchLogRequest) -> FetchLogResponse:
         """The handler of FetchLog. Raises as `fetch_messages`."""
         self._check(request)
-        shard, start = self._shard, request.offset
+        shard, start = self._shard, Offset(request.offset)
         if not shard.log.start_offset <= start < shard.views.applied_offset:
             return FetchLogResponse()
         parts, size = list[bytes](), 0

@@ -17,7 +17,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     FetchMessagesRequest,
     FetchMessagesResponse,
 )
-from hourwheel.types import NodeId
+from hourwheel.types import NodeId, Offset
 from node.repair.peer_reads import BYTES_MAX, MESSAGES_MAX
 from node.shard.message_lookup import Wanted
 from node.telemetry import logs
@@ -79,7 +79,7 @@ class Peers:
         return found
 
     async def fetch_log(
-        self, offset: int, bytes_max: int, is_right: Callable[[bytes], bool]
+        self, offset: Offset, bytes_max: int, is_right: Callable[[bytes], bool]
     ) -> bytes | None:
         """The batches from an offset on that the first peer has for which `is_right` holds."""
         request = FetchLogRequest(

@@ -7,6 +7,7 @@ no replica has the bytes they are looked for again and again: somebody may put a
 import asyncio
 
 from hourwheel.errors import HourwheelError
+from hourwheel.types import Offset
 from node.repair.file_repair import FileRepair
 from node.telemetry import logs
 from node.telemetry.failure import Failure
@@ -30,15 +31,15 @@ class RecordMender:
         """`failure` gets what must end the process; the others: how often to try again."""
         self._files, self._stats, self._failure = files, stats, failure
         self._again_s_min, self._again_s_max = again_s_min, again_s_max
-        self._offsets: dict[int, None] = {}
+        self._offsets: dict[Offset, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
 
-    def __contains__(self, offset: int) -> bool:
+    def __contains__(self, offset: Offset) -> bool:
         """Whether the record there is damaged still."""
         return offset in self._offsets
 
-    def note(self, offset: int, error: HourwheelError | FileNotFoundError) -> None:
+    def note(self, offset: Offset, error: HourwheelError | FileNotFoundError) -> None:
         """The committed record at `offset` cannot be read: repair it."""
         if offset in self._offsets or self._is_closing:
             return

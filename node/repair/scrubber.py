@@ -13,6 +13,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint
+from hourwheel.types import FIRST_OFFSET, Offset
 from node.repair.view_scrub import BadMessages, ViewScrub
 from node.telemetry.failure import Failure
 from node.telemetry.stats import EngineStats
@@ -42,7 +43,7 @@ class ScrubSource:
     disk: Disk
     identity: Identity
     log: CommitLog
-    committed_offset: Callable[[], int]
+    committed_offset: Callable[[], Offset]
     directory: str
     """The shard's folder."""
     manifest: Callable[[], Checkpoint]
@@ -124,13 +125,13 @@ class Scrubber:
         begin = find_begin(log.segments(), self._now_ms())
         here = {one.path for one in log.segments()}
         self._note_damaged(self._damaged & here)
-        for start, end in ((begin, None), (0, begin)):
+        for start, end in ((begin, None), (FIRST_OFFSET, begin)):
             at = start
             while (segment := self._find(at)) and (end is None or segment.start_offset < end):
                 await self._check(segment)
                 at = segment.end_offset
 
-    def _find(self, at: int) -> SegmentInfo | None:
+    def _find(self, at: Offset) -> SegmentInfo | None:
         return find_next(self._source.log.segments(), self._source.committed_offset(), at)
 
     async def _check(self, segment: SegmentInfo) -> None:

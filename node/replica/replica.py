@@ -388,7 +388,7 @@ class Replica:
         if self.mastership is not None and not self.identity.is_alone:
             self._step_down_for(_FULL_DISK)
 
-    def _commit(self, offset: int) -> None:
+    def _commit(self, offset: Offset) -> None:
         shard = self.shard
         if offset > shard.committed_offset:
             shard.committed_offset = offset
@@ -466,7 +466,7 @@ class Replica:
 
     def _compare(self, node: NodeId, ack: FollowerAck) -> None:
         """Both have applied the log up to there: have both released the same?"""
-        mine = self.shard.views.find_check(ack.applied_offset)
+        mine = self.shard.views.find_check(Offset(ack.applied_offset))
         if mine is not None and mine != (ack.released_count, ack.released_mix):
             why = f"node {node} has released something else"
             self._effects.append(RequestSuccessor(why))
@@ -497,8 +497,9 @@ class Replica:
             FsyncFailed, DiskFailed: stop the process. DiskFull: the stream is to be ended.
         """
         self.follower.on_begin(begin)
-        self.shard.truncate(begin.offset)
-        self._epochs.truncate(begin.offset)
+        offset = Offset(begin.offset)
+        self.shard.truncate(offset)
+        self._epochs.truncate(offset)
         log_start = self.shard.log.start_offset
         known = {one for one, _ in self._epochs.entries}
         for mark in begin.epochs:
@@ -506,7 +507,7 @@ class Replica:
                 self._epochs.latest is None or mark.epoch > self._epochs.latest.epoch
             ):
                 self._epochs.append(
-                    Epoch(mark.epoch), mark.start_offset, log_start_offset=log_start
+                    Epoch(mark.epoch), Offset(mark.start_offset), log_start_offset=log_start
                 )
 
     def on_log(self, part: LogPart) -> None:
@@ -520,9 +521,8 @@ class Replica:
         self.follower.check_log(part, shard.log.end_offset)
         latest = self._epochs.latest
         if latest is None or part.batch_epoch > latest.epoch:
-            self._epochs.append(
-                Epoch(part.batch_epoch), part.offset, log_start_offset=shard.log.start_offset
-            )
+            epoch, start = Epoch(part.batch_epoch), Offset(part.offset)
+            self._epochs.append(epoch, start, log_start_offset=shard.log.start_offset)
         shard.append_copies(part.batches)
         self._commit(min(self.follower.high_watermark, shard.log.end_offset))
         self._effects.append(Write())

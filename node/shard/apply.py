@@ -24,6 +24,8 @@ from hourwheel.types import (
     QUEUE_BITS,
     GroupId,
     Key,
+    Offset,
+    Position,
     SequenceNumber,
     TopicQueue,
     topic_of,
@@ -120,7 +122,7 @@ class Applier:
             self._append_waiting()
         (result,), self._begun = self._begun, None
         views.is_whole = True
-        views.applied_offset += header.total_bytes
+        views.applied_offset = header.end_offset
         views.store_ms = max(views.store_ms, header.store_ms)
         views.remember_check()
         return result
@@ -241,7 +243,7 @@ class Applier:
         to = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
         invariant(previous == views.cursor.key, "dispatches follow on one another", record=previous)
         views.compare_check(
-            int(row["check_offset"]), int(row["check_count"]), int(row["check_mix"])
+            Offset(int(row["check_offset"])), int(row["check_count"]), int(row["check_mix"])
         )
         units = views.wheel.take(to)
         if len(units):
@@ -533,7 +535,7 @@ class Applier:
                 self._touched.freed.add(queue.topic_queue)
                 self._raise_floors(queue.topic_queue, position)
 
-    def _raise_floors(self, topic_queue: TopicQueue, position: int) -> None:
+    def _raise_floors(self, topic_queue: TopicQueue, position: Position) -> None:
         acks = self.views.acks
         for group_id in acks.groups_of(topic_queue):
             window = acks.get(group_id, topic_queue)

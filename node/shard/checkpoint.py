@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState, RunState
-from hourwheel.types import Key, SequenceNumber, TopicId
+from hourwheel.types import Key, Offset, SequenceNumber, TopicId
 from node.shard.views import Counters, Views, check_feature_level
 from storage.files import atomic_file
 from storage.files.disk import Disk
@@ -111,10 +111,10 @@ def _empty_views(place: ShardPlace, config: WheelConfig, manifest: Checkpoint) -
         acks=AckStates(manifest.acks),
         producers=ProducerStates(manifest.producers),
         catalog=Catalog.from_manifest(manifest),
-        transactions=Transactions(manifest.transactions, manifest.transactions_forgotten),
+        transactions=Transactions(manifest.transactions, Offset(manifest.transactions_forgotten)),
         recurrences=Recurrences(manifest.recurrences),
         expiring_topics=set(map(TopicId, manifest.expiring_topics)),
-        applied_offset=manifest.applied_offset,
+        applied_offset=Offset(manifest.applied_offset),
         next_sequence=SequenceNumber(manifest.next_sequence),
         sequence_floor=SequenceNumber(manifest.sequence_floor),
         store_ms=manifest.store_ms,
@@ -236,7 +236,7 @@ class CheckpointJob:
         views: Views,
         log: CommitLog,
         *,
-        span_start: int,
+        span_start: Offset,
         next_run_id: int,
         hour_level_end_day: int,
         delay_logs: list[DelayLogState],

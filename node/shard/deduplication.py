@@ -20,7 +20,7 @@ from hourwheel.errors import HourwheelError
 from hourwheel.formats.record_batch import Flag, RecordBatch
 from hourwheel.formats.tag_gene import GENE_SPEC_OF_TOPIC, GENE_UNKNOWN
 from hourwheel.outcomes import DedupOutcome, IfPending, TransactionState
-from hourwheel.types import QUEUE_BITS, Epoch, SequenceNumber, sequences_from, topic_of
+from hourwheel.types import QUEUE_BITS, Epoch, Offset, SequenceNumber, numbers_from, topic_of
 from node.shard.views import DEDUP_LEVEL, Views
 from storage.views.catalog import Catalog
 from storage.views.dedup_keys import pack_names
@@ -90,7 +90,7 @@ def _check_producer(
 def _decide_commit(views: Views, batch: RecordBatch) -> tuple[PublishResults, Mask | None]:
     """Of the messages of a transaction: all of them are accepted, or none."""
     header, transactions = batch.header, views.transactions
-    offset = header.producer_id
+    offset = Offset(header.producer_id)
     one = transactions.find(offset)
     if one is None or not one.is_open:
         return {0: _too_late(one)}, _none(header.count)
@@ -136,7 +136,7 @@ def _deduplicate_each(views: Views, batch: RecordBatch) -> tuple[PublishResults,
     known = {topic: catalog.find_topic_by_id(topic) for topic in set(topics)}
     if not any(ids) and all(known.values()):
         base, epoch, store_ms = header.base_sequence, header.epoch, header.store_ms
-        sequences = sequences_from(base, header.count)
+        sequences = numbers_from(base, header.count)
         return {at: Published(epoch, one, 1, store_ms) for at, one in enumerate(sequences)}, None
     accepted = np.ones(header.count, np.bool_)
     results: PublishResults = {}

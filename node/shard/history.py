@@ -30,11 +30,14 @@ from hourwheel.internal.v1.state_pb2 import ConfigChange
 from hourwheel.outcomes import EventKind, IfPending
 from hourwheel.priorities import NO_PRIORITY
 from hourwheel.types import (
+    FIRST_OFFSET,
     NO_GROUP,
     NO_TOPIC,
     QUEUE_BITS,
     GroupId,
     Key,
+    Offset,
+    Position,
     SequenceNumber,
     TopicId,
     TopicQueue,
@@ -86,7 +89,7 @@ class Place(NamedTuple):
     """An entry of a queue that has the message."""
 
     topic_queue: TopicQueue
-    position: int
+    position: Position
     attempt: int
     due_ms: int
 
@@ -113,7 +116,7 @@ class Trail:
     """As it was published."""
     store_ms: int
     topic_id: TopicId
-    offset: int = 0
+    offset: Offset = FIRST_OFFSET
     """Of the next batch to look at."""
     is_complete: bool = True
     """Nothing had to be left out."""
@@ -144,7 +147,7 @@ def begin(shard: Shard, batch: RecordBatch, sequence: SequenceNumber) -> tuple[T
     topic_id = topic_of(topic_queue)
     trail = Trail(
         *(sequence, due_ms, header.store_ms, topic_id),
-        header.offset + header.total_bytes,
+        header.end_offset,
         name=_name_at(batch, at),
     )
     numbers = np.array([sequence], np.uint64)
@@ -205,7 +208,7 @@ class History:
         trail.is_complete &= begin_offset == trail.offset
         for header in walk_headers(log, begin_offset, self._views.applied_offset):
             found = self._look_at(header)
-            trail.offset = header.offset + header.total_bytes
+            trail.offset = header.end_offset
             yield found
             if found and not self._may_go_on():
                 return
@@ -246,10 +249,10 @@ class History:
             )
         ]
 
-    def _reset_offset(self, place: Place, group_id: GroupId) -> int:
+    def _reset_offset(self, place: Place, group_id: GroupId) -> Offset:
         """Where a group began anew in the topic of an entry the last time; 0: it never did."""
         known = self._views.catalog.find_subscription(group_id, topic_of(place.topic_queue))
-        return 0 if known is None else known.reset.offset
+        return FIRST_OFFSET if known is None else known.reset.offset
 
     def _look_at(self, header: Header) -> list[Event]:
         trail = self.trail
@@ -369,7 +372,7 @@ class History:
         self.trail.places.append(Place(of.topic_queue, position, of.attempt, of.due_ms))
         return True
 
-    def _find_entry(self, of: Waiting) -> int | None:
+    def _find_entry(self, of: Waiting) -> Position | None:
         start, end = self._views.queues.bounds(of.topic_queue)
         if start == end:
             return None

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
-from hourwheel.types import Key, SequenceNumber
+from hourwheel.types import FIRST_OFFSET, Key, Offset, SequenceNumber
 from node.shard.checkpoint import (
     MANIFEST,
     CheckpointJob,
@@ -165,7 +165,7 @@ class Maintenance:
         self._idle_rewrite: tuple[int, int] | None = None
         self._idle_keys: Checkpoint | None = None
         """As of what there was nothing to rewrite, or to do about keys: each commit asks."""
-        self._log_floor = 0
+        self._log_floor = FIRST_OFFSET
         """Nothing points below it into the log, but what a restart needs; as of the last plan."""
         self._measured = 0, 0
         """(Bytes of the shard's files on disk, the log's end then.)"""
@@ -306,7 +306,7 @@ class Maintenance:
                 self._place,
                 views,
                 self._log,
-                span_start=manifest.applied_offset,
+                span_start=Offset(manifest.applied_offset),
                 next_run_id=self.next_run_id,
                 hour_level_end_day=end_day,
                 delay_logs=self._needed_delay_logs(),
@@ -508,7 +508,7 @@ class Maintenance:
             *self._removals_of_log(now_ms),
         ]
 
-    def _find_log_floor(self) -> int:
+    def _find_log_floor(self) -> Offset:
         """Below it nothing points into the log now, nor will: what is added points at its end."""
         needed = [
             self._views.applied_offset,

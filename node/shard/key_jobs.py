@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key, SequenceNumber
+from hourwheel.types import DUE_MS_MAX, FIRST_OFFSET, SEQUENCE_MAX, Key, Offset, SequenceNumber
 from node.shard.checkpoint import ShardPlace, name_keys, write_manifest
 from node.shard.message_keys import rows_of_batch, rows_of_units
 from node.shard.views import Views
@@ -176,11 +176,11 @@ class _LogPiece(KeyRebuild):
         views: Views,
         manifest: Checkpoint,
         log: CommitLog,
-        span: tuple[int, int],
+        span: tuple[Offset, Offset],
     ) -> None:
         super().__init__(place, views, [], manifest)
         self._log, self._span = log, span
-        self.first_sequence: int | None = None
+        self.first_sequence: SequenceNumber | None = None
         """Of the first message in it."""
         self.end_offset = span[1]
         """Behind what was read."""
@@ -198,7 +198,7 @@ class _LogPiece(KeyRebuild):
                     count += found.size
                     yield found
                 pause()
-            at = header.offset + header.total_bytes
+            at = header.end_offset
             if at - begin >= PIECE_BYTES or count >= PIECE_ROWS:
                 self.end_offset = at
                 return
@@ -215,7 +215,7 @@ class _PendingPiece(KeyRebuild):
         views: Views,
         manifest: Checkpoint,
         log: CommitLog,
-        end_sequence: int,
+        end_sequence: SequenceNumber,
         after: Key,
     ) -> None:
         super().__init__(place, views, [], manifest)
@@ -287,7 +287,7 @@ class KeyJobs:
         self._place, self._views, self._log = place, views, log
         self._end_offset = views.applied_offset
         """What is applied later comes into the index by itself."""
-        self._offset = 0
+        self._offset = FIRST_OFFSET
         self._end_sequence = views.next_sequence
         """All messages from here on are in the log, or came into the index by themselves."""
         self._after = views.cursor.key

@@ -19,7 +19,15 @@ from hourwheel.crc32c import crc32c
 from hourwheel.formats import meta as metas
 from hourwheel.formats.record_batch import HEADER_BYTES, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.replication_pb2 import WantedMessage
-from hourwheel.types import SEQUENCE_MAX, Key, SequenceNumber, TopicQueue, topic_of
+from hourwheel.types import (
+    SEQUENCE_MAX,
+    Key,
+    Offset,
+    Position,
+    SequenceNumber,
+    TopicQueue,
+    topic_of,
+)
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog
 from storage.log.scan import find_half_sound
@@ -39,7 +47,7 @@ class Wanted(NamedTuple):
     due_ms: int
     sequence: SequenceNumber
     topic_queue: TopicQueue
-    position: int | None
+    position: Position | None
     """In the queue; None: pending, or not known."""
     crc: int
     meta_bytes: int
@@ -55,7 +63,7 @@ class Wanted(NamedTuple):
         return len(raw) == self.size_bytes and crc32c(raw) == self.crc
 
     @classmethod
-    def of(cls, unit: Units, position: int | None) -> "Wanted":
+    def of(cls, unit: Units, position: Position | None) -> "Wanted":
         """The message of a unit: of one row, or of array[1]."""
         return cls(
             unit["due_ms"].item(),
@@ -86,7 +94,7 @@ class Wanted(NamedTuple):
             wire.due_ms,
             SequenceNumber(wire.sequence),
             TopicQueue(wire.topic_queue),
-            wire.queue_position if wire.HasField("queue_position") else None,
+            Position(wire.queue_position) if wire.HasField("queue_position") else None,
             wire.crc,
             wire.meta_bytes,
             wire.body_bytes,
@@ -137,7 +145,7 @@ class MessageLookup:
         try:
             batch = self.find_batch(wanted.sequence)
         except errors.CorruptLog as error:  # its batch, or one before it
-            return self._find_in_damaged(int(error.params["offset"]), wanted)
+            return self._find_in_damaged(Offset(int(error.params["offset"])), wanted)
         except (errors.DiskFailed, FileNotFoundError):
             return None
         return None if batch is None else _blob_of(batch, wanted)
@@ -162,7 +170,7 @@ class MessageLookup:
                 return None
         return None
 
-    def _find_in_damaged(self, offset: int, wanted: Wanted) -> bytes | None:
+    def _find_in_damaged(self, offset: Offset, wanted: Wanted) -> bytes | None:
         """From a batch in which other messages may be damaged."""
         left = min(self._log.flushed_end_offset - offset, _LOG_BYTES_MAX)
         try:

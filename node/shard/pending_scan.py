@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.types import QUEUE_BITS, SEQUENCE_MAX, Key, TopicId
+from hourwheel.types import QUEUE_BITS, SEQUENCE_MAX, Key, SequenceNumber, TopicId
 from node.shard.views import Views
 from storage.views.unit import NO_UNITS, Units, count_to, join, pick, sort_by_key
 from timewheel.bodies import BadBlob, Bodies
@@ -96,7 +96,7 @@ class PendingRange(NamedTuple):
     """Exclusive."""
     to: Key
     """Inclusive."""
-    end_sequence: int = SEQUENCE_MAX
+    end_sequence: SequenceNumber = SEQUENCE_MAX
     """Messages from this one on do not exist: they came later than the listing."""
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.types import Offset, ShardId
+from hourwheel.types import FIRST_OFFSET, Offset, ShardId
 from node.shard.checkpoint import MANIFEST, ShardPlace, check_delay_logs, load_views
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import Maintenance, RetentionConfig
@@ -22,7 +22,7 @@ from timewheel.wheel import WheelConfig
 WATERMARK = "high_watermark"
 _VIEW_DIRECTORIES = ("keys", "queues", "sequences", "tombstones", "wheel")
 _RECENT_BYTES = 16 << 20
-_EVERYTHING = 1 << 62
+_EVERYTHING = Offset(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ShardConfig:
 class NoWatermark:
     """In place of the high watermark's file, where there are no peers: the log itself tells it."""
 
-    offset: Final = 0
+    offset: Final = FIRST_OFFSET
 
     def store(self, offset: Offset) -> None:
         """Nothing: what is committed is durable in the log."""
@@ -60,7 +60,7 @@ class Opened:
     epochs: EpochFile
     watermark: FlushedMark | NoWatermark
     """The high watermark as it was last stored."""
-    lost_end: int = 0
+    lost_end: Offset = FIRST_OFFSET
     """Up to here it once had a log, of which it has lost some."""
 
     @property
@@ -132,7 +132,7 @@ def _open(
         )
         shard.committed_offset = max(watermark.offset, views.applied_offset)
         shard.recent = RecentBatches(_RECENT_BYTES)
-    count, lost_end = _replay(shard, maintenance), 0
+    count, lost_end = _replay(shard, maintenance), FIRST_OFFSET
     if config.has_peers:
         lost_end = settle_lost_end(place, log.end_offset)
         epochs.truncate(log.end_offset)  # one that was to begin where the log then was cut off

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hourwheel import errors
 from hourwheel.errors import invariant
 from hourwheel.formats.record_batch import RecordBatch, unpack_header
-from hourwheel.types import FIRST_SHARD, ShardId
+from hourwheel.types import FIRST_OFFSET, FIRST_SHARD, Offset, ShardId
 from node.shard.apply import Applier, ApplyResult
 from node.shard.views import Views
 from storage.log.commit_log import CommitLog, LogWrite
@@ -47,7 +47,7 @@ class Shard:
     cluster: int
     """First 4 bytes of the cluster's id, as receipts carry it."""
     shard_id: ShardId = FIRST_SHARD
-    committed_offset: int = 0
+    committed_offset: Offset = FIRST_OFFSET
     """What is below is on the in-sync replicas."""
     recent: RecentBatches = field(default_factory=lambda: RecentBatches(0))
     """What was appended last, for followers."""
@@ -74,19 +74,19 @@ class Shard:
             InvalidBatch: one is damaged or is not the next; nothing was appended.
         """
         found: list[RecordBatch] = []
-        view, at, offset = memoryview(raw), 0, int(self.log.end_offset)
+        view, at, offset = memoryview(raw), 0, self.log.end_offset
         while at < len(view):
             header = unpack_header(view, at)
             batch = RecordBatch(view[at : at + header.total_bytes], header)
             verify_batch(batch, offset)
             found.append(batch)
             at += header.total_bytes
-            offset += header.total_bytes
+            offset = header.end_offset
         for batch in found:
             self.append(batch)
         return found
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: Offset) -> None:
         """Cut the log to `offset`, durably. No write is under way.
 
         Raises:
@@ -101,7 +101,7 @@ class Shard:
         self.log.truncate(offset)
         self._drop_behind(offset)
 
-    def _drop_behind(self, offset: int) -> list[RecordBatch]:
+    def _drop_behind(self, offset: Offset) -> list[RecordBatch]:
         """Forget the batches from an offset on. Returns them, in order."""
         self.recent.truncate(offset)
         dropped = []
@@ -133,7 +133,7 @@ class Shard:
         high_watermark = self.high_watermark
         while self._unapplied and len(applied) < batches_max:
             batch = self._unapplied[0]
-            if batch.header.offset + batch.header.total_bytes > high_watermark:
+            if batch.header.end_offset > high_watermark:
                 break
             try:
                 result = self.applier.apply(batch)
@@ -150,7 +150,7 @@ class Shard:
         return self._unapplied
 
     @property
-    def high_watermark(self) -> int:
+    def high_watermark(self) -> Offset:
         """What may be applied: durable here, and committed."""
         return min(self.log.flushed_end_offset, self.committed_offset)
 
@@ -180,19 +180,19 @@ class Shard:
         if not self._unapplied or self.is_stalled:
             return False
         header = self._unapplied[0].header
-        return header.offset + header.total_bytes <= self.high_watermark
+        return header.end_offset <= self.high_watermark
 
     def try_again(self) -> None:
         """There may be room for what `apply_some` found none for."""
         self.is_stalled = False
 
-    def replay(self) -> Iterator[int]:
+    def replay(self) -> Iterator[Offset]:
         """Apply the log from the applied offset to where it is known to be committed, at start.
 
         Yields each batch's offset. The shard may be used only when the iterator is exhausted.
         """
         for batch in self.log.recover(self.views.applied_offset):
-            if batch.header.offset + batch.header.total_bytes <= self.committed_offset:
+            if batch.header.end_offset <= self.committed_offset:
                 self.applier.apply(batch)
             else:  # a batch keeps the chunk alive that it was read in
                 raw = b"".join((batch.head, batch.payload))

@@ -28,6 +28,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from hourwheel import errors
+from hourwheel.types import FIRST_OFFSET, Offset
 from node.shard.checkpoint import ShardPlace
 from storage.files import atomic_file
 from storage.files.disk import Disk, join
@@ -76,10 +77,10 @@ class NamedSize(NamedTuple):
 class Marker(NamedTuple):
     """What says that a snapshot is complete; see the top of this file."""
 
-    applied_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    replaced_end_offset: int
+    applied_offset: Offset
+    log_start_offset: Offset
+    log_end_offset: Offset
+    replaced_end_offset: Offset
     file_count: int
     digest: bytes
 
@@ -183,14 +184,14 @@ def find_beside(place: ShardPlace, suffix: str) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def end_of_log(place: ShardPlace) -> int:
+def end_of_log(place: ShardPlace) -> Offset:
     """Where the log in this folder ends at the most: by its marks and by the size of its files.
 
     Raises:
         ForeignDirectory, IncompatibleFormat: a mark is not ours to read.
     """
     disk, identity = place.disk, place.identity
-    ends: list[int] = [
+    ends = [
         read_mark(disk, place.under(FLUSHED_MARK), identity, FileType.FLUSHED_MARK),
         read_mark(disk, place.under("high_watermark"), identity, FileType.HIGH_WATERMARK),
     ]
@@ -198,11 +199,12 @@ def end_of_log(place: ShardPlace) -> int:
     for name in disk.list(path) if disk.exists(path) else []:
         start = find_start_offset(name)
         if start is not None:
-            ends.append(start + max(0, _size_of(disk, join(path, name)) - FILE_HEADER_BYTES))
+            size = max(0, _size_of(disk, join(path, name)) - FILE_HEADER_BYTES)
+            ends.append(Offset(start + size))
     return max(ends)
 
 
-def read_lost_end(place: ShardPlace) -> int:
+def read_lost_end(place: ShardPlace) -> Offset:
     """Up to where this node once had a log that it has lost; 0 for nothing lost.
 
     Raises:
@@ -210,25 +212,25 @@ def read_lost_end(place: ShardPlace) -> int:
     """
     path = place.under(LOST_END)
     if not place.disk.exists(path):
-        return 0
+        return FIRST_OFFSET
     payload = atomic_file.read(place.disk, path, FileType.LOST_END, place.identity).payload
     return unpack_lost_end(payload, path)
 
 
-def unpack_lost_end(payload: bytes, path: str) -> int:
+def unpack_lost_end(payload: bytes, path: str) -> Offset:
     """The content of `lost_end`. Raises CorruptFile; `path` is for the message."""
     if len(payload) != _LOST_END.size:
         raise errors.CorruptFile(f"{path}: {len(payload)} bytes of an offset", file=path)
-    return int(_LOST_END.unpack(payload)[0])
+    return Offset(_LOST_END.unpack(payload)[0])
 
 
-def write_lost_end(place: ShardPlace, offset: int) -> None:
+def write_lost_end(place: ShardPlace, offset: Offset) -> None:
     """Note durably that a log up to `offset` is lost. Raises DiskFull, FsyncFailed."""
     header = pack_file_header(FileType.LOST_END, place.identity)
     atomic_file.write(place.disk, place.under(LOST_END), header, _LOST_END.pack(offset))
 
 
-def settle_lost_end(place: ShardPlace, log_end_offset: int) -> int:
+def settle_lost_end(place: ShardPlace, log_end_offset: Offset) -> Offset:
     """`read_lost_end`, or 0 from when on the log reaches that far again.
 
     What was acknowledged of a lost log lies in every later master's, at the same offsets: a node
@@ -239,10 +241,10 @@ def settle_lost_end(place: ShardPlace, log_end_offset: int) -> int:
         return lost_end
     place.disk.remove(place.under(LOST_END))
     place.disk.sync_dir(place.directory)
-    return 0
+    return FIRST_OFFSET
 
 
-def check_log_files(files: Sequence[NamedSize], start_offset: int) -> int:
+def check_log_files(files: Sequence[NamedSize], start_offset: Offset) -> Offset:
     """Demand that the segments among `files` follow one another; where the log ends.
 
     Raises:
@@ -256,7 +258,7 @@ def check_log_files(files: Sequence[NamedSize], start_offset: int) -> int:
         if start != end or size < FILE_HEADER_BYTES:
             raise errors.PeerRefused(f"{name} of {size} bytes, where the log ends at {end}")
         starts.add(start)
-        end = start + size - FILE_HEADER_BYTES
+        end = Offset(start + size - FILE_HEADER_BYTES)
     indexes = [one.name for one in files if one.name.endswith(".index")]
     if any(find_start_offset(name[4:], ".index") not in starts for name in indexes):
         raise errors.PeerRefused("an index without its segment")

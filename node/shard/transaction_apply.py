@@ -10,6 +10,7 @@ from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import Prepared
 from hourwheel.outcomes import TransactionState
+from hourwheel.types import Offset
 from node.shard.views import Views
 from storage.views.transactions import Transaction
 
@@ -22,7 +23,7 @@ _STATES: Final = {
 class Prepare(NamedTuple):
     """What became of a PREPARE."""
 
-    offset: int
+    offset: Offset
     """Of the record that has opened the transaction: this one's, or an earlier one's."""
     is_duplicate: bool
 
@@ -58,7 +59,8 @@ def apply_steps(views: Views, batch: RecordBatch) -> NDArray[np.bool_]:
     """bool[n]: which rows of a TRANSACT have changed something."""
     transactions, store_ms = views.transactions, batch.header.store_ms
     done = np.zeros(len(batch.rows), np.bool_)
-    for ordinal, (offset, step, _) in enumerate(batch.rows.tolist()):
+    for ordinal, (prepare_offset, step, _) in enumerate(batch.rows.tolist()):
+        offset = Offset(prepare_offset)
         if not transactions.is_open(offset):
             continue
         done[ordinal] = True

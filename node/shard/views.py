@@ -14,12 +14,16 @@ from hourwheel.formats.batch_columns import Requested
 from hourwheel.internal.v1.state_pb2 import EpochState, SubscriptionReset
 from hourwheel.priorities import has_room, retry_queue
 from hourwheel.types import (
+    FIRST_OFFSET,
+    FIRST_POSITION,
     FIRST_SEQUENCE,
     NO_EPOCH,
     QUEUE_COUNT_MAX,
     Epoch,
     GroupId,
     Key,
+    Offset,
+    Position,
     SequenceNumber,
     TopicId,
     TopicQueue,
@@ -114,7 +118,7 @@ class Views:
     recurrences: Recurrences = field(default_factory=Recurrences)
     expiring_topics: set[TopicId] = field(default_factory=set)
     """Those that messages with an expiry were published to: of others none need be looked at."""
-    applied_offset: int = 0
+    applied_offset: Offset = FIRST_OFFSET
     is_whole: bool = True
     """No record is half applied: else they are lost, and only the log is left."""
     next_sequence: SequenceNumber = FIRST_SEQUENCE
@@ -127,7 +131,7 @@ class Views:
     feature_level: int = 0
     epochs: list[EpochState] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
-    _checks: OrderedDict[int, tuple[int, int]] = field(default_factory=OrderedDict)
+    _checks: OrderedDict[Offset, tuple[int, int]] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         """Nothing is half applied."""
@@ -151,11 +155,11 @@ class Views:
         if len(self._checks) > CHECKS_KEPT:
             self._checks.popitem(last=False)
 
-    def find_check(self, offset: int) -> tuple[int, int] | None:
+    def find_check(self, offset: Offset) -> tuple[int, int] | None:
         """(count, mix) of what was released below an applied offset, while that is remembered."""
         return self._checks.get(offset)
 
-    def compare_check(self, offset: int, count: int, mix: int) -> None:
+    def compare_check(self, offset: Offset, count: int, mix: int) -> None:
         """Stop where the master that planned a dispatch had released something else than this.
 
         Raises:
@@ -221,7 +225,8 @@ class Views:
             start, end = self.queues.bounds(number)
             first = min(positions.get(number, 0), end)
             # Not what was trimmed: nothing is resolved where all that is there is delivered.
-            self.acks.begin_at(GroupId(reset.group_id), number, first if first > start else 0)
+            at = Position(first) if first > start else FIRST_POSITION
+            self.acks.begin_at(GroupId(reset.group_id), number, at)
         return queues
 
     def retry_queue_of(self, subscription: Subscription, number: TopicQueue) -> TopicQueue:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import errors
+from hourwheel.types import FIRST_OFFSET, Offset
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import Opened, ShardConfig, open_shard
 from node.shard.snapshot_files import (
@@ -119,7 +120,7 @@ def set_aside_damaged(disk: Disk, directory: str, identity: Identity) -> str:
     aside = f"{directory}{DAMAGED}{number}"
     end = end_of_log(place)
     _copy_own_files(place, max(end, _known_lost_end(place)))
-    write_marker(new, Marker(0, 0, 0, end, 0, digest_of(())))
+    write_marker(new, Marker(*(FIRST_OFFSET, FIRST_OFFSET, FIRST_OFFSET, end), 0, digest_of(())))
     _rename(disk, directory, aside)
     _rename(disk, new.directory, directory)
     _end_swap(place)
@@ -140,19 +141,19 @@ def _is_worth_it(place: ShardPlace, marker: Marker) -> bool:
     return end_of_log(place) <= max(marker.log_end_offset, marker.replaced_end_offset)
 
 
-def _lost_end(place: ShardPlace, marker: Marker) -> int:
+def _lost_end(place: ShardPlace, marker: Marker) -> Offset:
     end = end_of_log(place)
-    return max(end if end > marker.log_end_offset else 0, _known_lost_end(place))
+    return max(end if end > marker.log_end_offset else FIRST_OFFSET, _known_lost_end(place))
 
 
-def _known_lost_end(place: ShardPlace) -> int:
+def _known_lost_end(place: ShardPlace) -> Offset:
     try:
         return read_lost_end(place)
     except errors.CorruptFile:
         return end_of_log(place)
 
 
-def _swap(place: ShardPlace, aside: str, lost_end: int) -> None:
+def _swap(place: ShardPlace, aside: str, lost_end: Offset) -> None:
     """Steps 1 to 3. Without room for the first nothing is changed."""
     try:
         _copy_own_files(place, lost_end)
@@ -162,7 +163,7 @@ def _swap(place: ShardPlace, aside: str, lost_end: int) -> None:
     _rename(place.disk, place.directory + INCOMING, place.directory)
 
 
-def _copy_own_files(place: ShardPlace, lost_end: int) -> None:
+def _copy_own_files(place: ShardPlace, lost_end: Offset) -> None:
     new = incoming(place)
     for name in OWN_FILES:
         if name != LOST_END and place.disk.exists(place.under(name)):

@@ -11,7 +11,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.replication_pb2 import SnapshotBytes, SnapshotEnd, SnapshotHead
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import Epoch
+from hourwheel.types import FIRST_OFFSET, Epoch, Offset
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.snapshot_files import (
     EPOCH_COUNT_MAX,
@@ -36,7 +36,7 @@ from storage.log.epochs import EpochFile
 _EPOCHS: Final = "epochs"
 
 
-def check_head(head: SnapshotHead, epoch: Epoch) -> tuple[list[NamedSize], int]:
+def check_head(head: SnapshotHead, epoch: Epoch) -> tuple[list[NamedSize], Offset]:
     """(files, end of the log) of a snapshot that was asked for in `epoch`.
 
     Raises:
@@ -59,7 +59,7 @@ def check_head(head: SnapshotHead, epoch: Epoch) -> tuple[list[NamedSize], int]:
         raise errors.PeerRefused("a snapshot has a file twice")
     if MANIFEST in names[:-1] or (head.applied_offset > 0 and names[-1:] != [MANIFEST]):
         raise errors.PeerRefused("the manifest is not the last file")
-    end = check_log_files(files, head.log_start_offset)
+    end = check_log_files(files, Offset(head.log_start_offset))
     if not head.log_start_offset <= head.applied_offset <= end:
         raise errors.PeerRefused(
             f"views up to {head.applied_offset} and a log [{head.log_start_offset}, {end})"
@@ -80,7 +80,7 @@ class Incoming:
         self._epoch = epoch
         self._head: SnapshotHead | None = None
         self._files: list[NamedSize] = []
-        self._log_end = 0
+        self._log_end = FIRST_OFFSET
         self._ordinal = -1
         """Of the file that is open, or was last."""
         self._file: File | None = None
@@ -156,7 +156,7 @@ class Incoming:
         finally:
             file.close()
 
-    def finish(self, end: SnapshotEnd, replaced_end_offset: int) -> Marker:
+    def finish(self, end: SnapshotEnd, replaced_end_offset: Offset) -> Marker:
         """Everything is there: make it durable, look into it, and put the marker.
 
         Args:
@@ -181,8 +181,8 @@ class Incoming:
         for folder in sorted({parent_of(name) for name, _ in self._files} | {""}):
             place.disk.sync_dir(join(place.directory, folder))
         marker = Marker(
-            applied_offset=self._head.applied_offset,
-            log_start_offset=self._head.log_start_offset,
+            applied_offset=Offset(self._head.applied_offset),
+            log_start_offset=Offset(self._head.log_start_offset),
             log_end_offset=self._log_end,
             replaced_end_offset=replaced_end_offset,
             file_count=len(self._files),

@@ -27,7 +27,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     SnapshotHead,
 )
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
-from hourwheel.types import NO_EPOCH, Epoch, TopicQueue
+from hourwheel.types import FIRST_OFFSET, NO_EPOCH, Epoch, Offset, TopicQueue
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.snapshot_files import OUTGOING, QUEUE_CHUNK_END, remove_tree
 from node.shard.view_check import ViewCheck, ViewFile
@@ -117,10 +117,11 @@ class SnapshotCheck:
             self._views.check_header(held.view, FileType.LOG_SEGMENT, start)
         except errors.CorruptFile as error:
             raise corrupt_log(error.message, held.path, start, 0) from error
-        end = start + held.size_bytes - FILE_HEADER_BYTES
+        end = Offset(start + held.size_bytes - FILE_HEADER_BYTES)
         # Without its index, who takes it reads the segment from its beginning.
         has_index = held.name.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX in self._names
-        begin = max(start, min(end, self._manifest.applied_offset)) if has_index else start
+        applied = Offset(self._manifest.applied_offset)
+        begin = max(start, min(end, applied)) if has_index else start
         with closing(self._disk.open(held.path)) as file:
             walk = BatchWalk(file, start, begin, end)
             for _ in walk:
@@ -135,7 +136,7 @@ class LogState(NamedTuple):
 
     epoch: Epoch
     """Of the master that gives the snapshot."""
-    high_watermark: int
+    high_watermark: Offset
     segments: Sequence[SegmentInfo]
     epochs: Sequence[EpochEntry]
 
@@ -155,7 +156,7 @@ class HeldSnapshot:
         self._files: list[HeldFile] = []
         self._manifest: Checkpoint | None = None
         self._manifest_frame = b""
-        self._log = LogState(NO_EPOCH, 0, (), ())
+        self._log = LogState(NO_EPOCH, FIRST_OFFSET, (), ())
         self.total_bytes = 0
 
     def begin(self) -> None:

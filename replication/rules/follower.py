@@ -27,7 +27,7 @@ from hourwheel.internal.v1.replication_pb2 import (
     Refused,
     SyncBeat,
 )
-from hourwheel.types import Epoch, NodeId, ShardId
+from hourwheel.types import FIRST_OFFSET, Epoch, NodeId, Offset, ShardId
 from replication.rules.master import PROTOCOL
 from replication.rules.master_lease import LeaseGrant
 from storage.log.epochs import EpochFile, EpochStore
@@ -39,10 +39,10 @@ _ENDED_COUNT_MAX: Final = 64
 class LogFacts:
     """Where a log stands."""
 
-    start_offset: int
-    end_offset: int
+    start_offset: Offset
+    end_offset: Offset
     """Behind everything that is durable: nothing is being written."""
-    applied_offset: int
+    applied_offset: Offset
 
 
 class FollowerPhase(Enum):
@@ -80,7 +80,7 @@ class Follower:
         """Of the stream that is followed."""
         self._master_boot_id = ""
         """The incarnation at its other end."""
-        self.high_watermark = 0
+        self.high_watermark = FIRST_OFFSET
         """The highest that a followed master has reported."""
         self.last_heartbeat: SyncBeat | None = None
         self.heartbeat_heard_ms = float("-inf")
@@ -140,12 +140,12 @@ class Follower:
         self._demand(FollowerPhase.GREETED, Epoch(begin.epoch))
         self.phase, self.has_followed = FollowerPhase.FOLLOWING, True
 
-    def check_log(self, part: LogPart, end_offset: int) -> None:
+    def check_log(self, part: LogPart, end_offset: Offset) -> None:
         """Raises NotFollowed where `part` is not what is to be appended next."""
         self._demand(FollowerPhase.FOLLOWING, Epoch(part.epoch))
         if part.offset != end_offset:
             raise NotFollowed(f"a part from {part.offset} on, where {end_offset} is the next")
-        self.high_watermark = max(self.high_watermark, part.high_watermark)
+        self.high_watermark = max(self.high_watermark, Offset(part.high_watermark))
 
     def on_heartbeat(self, heartbeat: SyncBeat, monotonic_ms: float) -> None:
         """Grant the lease that the master requests; the next acknowledgement says so.
@@ -156,7 +156,7 @@ class Follower:
             self._grant.release(Epoch(heartbeat.epoch))
             return
         self._demand(FollowerPhase.FOLLOWING, Epoch(heartbeat.epoch))
-        self.high_watermark = max(self.high_watermark, heartbeat.high_watermark)
+        self.high_watermark = max(self.high_watermark, Offset(heartbeat.high_watermark))
         self.last_heartbeat, self.heartbeat_heard_ms = heartbeat, monotonic_ms
         if not self._grant.may_grant(heartbeat.lease_ms):
             return

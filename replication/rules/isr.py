@@ -28,7 +28,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from hourwheel.errors import invariant
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import FIRST_OFFSET, Epoch, NodeId, Offset
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class InSyncReplicas(AgreedSet):
         """The control plane's set, as it is in force now: settles what was requested."""
         self._settle(members, version)
 
-    def high_watermark(self, ends: Mapping[NodeId, int]) -> int:
+    def high_watermark(self, ends: Mapping[NodeId, Offset]) -> Offset:
         """The least end over the union; 0 while that is smaller than `min_in_sync`.
 
         (A member whose disk was lost leaves the set as it registers, also below `min_in_sync`: then
@@ -138,8 +138,8 @@ class InSyncReplicas(AgreedSet):
         """
         invariant(bool(self.members), "somebody is in sync")
         if len(self.union) < self.min_in_sync:
-            return 0
-        return min(ends.get(node, 0) for node in self.union)
+            return FIRST_OFFSET
+        return min(ends.get(node, FIRST_OFFSET) for node in self.union)
 
 
 class ReplicaList(AgreedSet):

@@ -66,7 +66,7 @@ class EpochStart:
     """Of its EPOCH_START."""
     start_end: Offset
     """Behind it."""
-    high_watermark: int
+    high_watermark: Offset
     """As it was known before."""
     targets: tuple[NodeId, ...] | None = None
     """Who should have a replica; None: the list is never changed."""
@@ -156,7 +156,7 @@ class Master:
         )
 
     def on_hello(
-        self, node: NodeId, hello: FollowerHello, epochs: Sequence[EpochEntry], log_start: int
+        self, node: NodeId, hello: FollowerHello, epochs: Sequence[EpochEntry], log_start: Offset
     ) -> BeginFrom:
         """A follower says where its log stands: where to go on from.
 
@@ -169,8 +169,8 @@ class Master:
         divergence = find_divergence(
             epochs,
             (log_start, self._log_end),
-            [EpochEntry(*_pair(one)) for one in hello.epochs],  # type: ignore[arg-type]
-            (hello.log_start_offset, hello.log_end_offset),
+            [EpochEntry(Epoch(one.epoch), Offset(one.start_offset)) for one in hello.epochs],
+            (Offset(hello.log_start_offset), Offset(hello.log_end_offset)),
         )
         progress = self.followers[node]
         if divergence is None or divergence < hello.applied_offset:
@@ -187,7 +187,7 @@ class Master:
             ],
         )
 
-    def on_sent(self, node: NodeId, end: int) -> None:
+    def on_sent(self, node: NodeId, end: Offset) -> None:
         """The log up to `end` was handed to the stream."""
         self.followers[node].sent_end = end
 
@@ -203,8 +203,8 @@ class Master:
         progress = self.followers[node]
         if progress.phase not in {Phase.BEGUN, Phase.REPLICATING}:
             return False
-        progress.acknowledge(ack.flushed_end_offset, self._log_end, monotonic_ms)
-        progress.applied_offset, progress.is_full = ack.applied_offset, ack.is_full
+        progress.acknowledge(Offset(ack.flushed_end_offset), self._log_end, monotonic_ms)
+        progress.applied_offset, progress.is_full = Offset(ack.applied_offset), ack.is_full
         if ack.echo_us:
             sent_ms = ack.echo_us / 1_000
             self.lease.on_echo(node, sent_ms)
@@ -345,7 +345,3 @@ class Master:
             self.high_watermark <= max(self._flushed_end, self.start.high_watermark),
             "committed means durable here, too",
         )
-
-
-def _pair(mark: EpochMark) -> tuple[int, int]:
-    return mark.epoch, mark.start_offset

@@ -10,7 +10,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from hourwheel.types import NodeId
+from hourwheel.types import FIRST_OFFSET, NodeId, Offset
 
 
 class Phase(Enum):
@@ -44,11 +44,11 @@ class Progress:
     node: NodeId
     phase: Phase = Phase.ABSENT
     boot_id: str = ""
-    sent_end: int = 0
+    sent_end: Offset = FIRST_OFFSET
     """Behind the last batch that was handed to the stream."""
-    acked_end: int = 0
+    acked_end: Offset = FIRST_OFFSET
     """Its log is durable up to here."""
-    applied_offset: int = 0
+    applied_offset: Offset = FIRST_OFFSET
     is_full: bool = False
     """Its disk is low or full: it should not have to take messages."""
     absent_since_ms: float = 0.0
@@ -59,14 +59,14 @@ class Progress:
     caught_up_ms: float = 0.0
     """The latest instant of which it is known that it had then all that the master had."""
     _mark_ms: float = 0.0
-    _mark_end: int = 0
+    _mark_end: Offset = FIRST_OFFSET
 
     def connect(self) -> None:
         """A stream was opened; the master's hello is on its way."""
         self.phase = Phase.GREETED
-        self.sent_end = self.acked_end = 0
+        self.sent_end = self.acked_end = FIRST_OFFSET
 
-    def begin(self, offset: int, boot_id: str) -> None:
+    def begin(self, offset: Offset, boot_id: str) -> None:
         """Its log is the master's below `offset`."""
         self.phase = Phase.BEGUN
         self.sent_end, self.boot_id = offset, boot_id
@@ -80,9 +80,9 @@ class Progress:
         if self.phase.may_send:
             self.absent_since_ms = monotonic_ms
         self.phase = phase
-        self.sent_end = self.acked_end = 0
+        self.sent_end = self.acked_end = FIRST_OFFSET
 
-    def acknowledge(self, flushed_end: int, log_end: int, monotonic_ms: float) -> None:
+    def acknowledge(self, flushed_end: Offset, log_end: Offset, monotonic_ms: float) -> None:
         """It says how far it is. What it says counts no further than what it was sent.
 
         Args:

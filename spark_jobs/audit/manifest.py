@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, ProducerState
-from hourwheel.types import QUEUE_BITS
+from hourwheel.types import FIRST_OFFSET, QUEUE_BITS
 from spark_jobs.audit.checks.windows import Window
 from spark_jobs.audit.facts.findings import Finding
 from spark_jobs.audit.facts.requests import Request
@@ -222,8 +222,12 @@ class _Manifest:
         except errors.HourwheelError as error:
             yield Difference("transactions", error.message, "rows of transactions")
             return
-        offsets = [at for is_open in (True, False) for at in mine.offsets_after(0, is_open=is_open)]
-        found = {
+        offsets = [
+            at
+            for is_open in (True, False)
+            for at in mine.offsets_after(FIRST_OFFSET, is_open=is_open)
+        ]
+        found: dict[int, Known] = {
             one.offset: Known(one.state, one.checks, one.base_sequence)
             for one in map(mine.find, offsets)
             if one is not None

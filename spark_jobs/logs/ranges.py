@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from hourwheel import errors
 from hourwheel.formats import record_batch
 from hourwheel.formats.record_batch import HEADER_BYTES, Header, header_crc, unpack_header
+from hourwheel.types import Offset
 from spark_jobs.logs.replica import Replica, SegmentFile, ShardCopy
 from storage.files import atomic_file
 from storage.files.disk import Disk, File
@@ -140,7 +141,7 @@ def _index_hints(disk: Disk, segment: SegmentFile) -> _Hints:
     path = segment.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
     try:
         payload = atomic_file.read_any(disk, path).payload
-        return _Hints(SparseIndex.unpack(payload, segment.start_offset, path))
+        return _Hints(SparseIndex.unpack(payload, Offset(segment.start_offset), path))
     except (errors.HourwheelError, OSError):
         return _Hints(None)  # a hint for speed, no more
 

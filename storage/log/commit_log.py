@@ -29,7 +29,7 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Buffer, RecordBatch
-from hourwheel.types import Offset, SequenceNumber
+from hourwheel.types import FIRST_SEQUENCE, Offset, SequenceNumber
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.log.flushed_mark import FlushedMark
@@ -121,7 +121,7 @@ class CommitLog:
 
     # --- starting up
 
-    def recover(self, from_offset: int) -> Iterator[RecordBatch]:
+    def recover(self, from_offset: Offset) -> Iterator[RecordBatch]:
         """Verify and hand out the batches of [from_offset, end), then cut a torn tail off.
 
         To be read to its end once, before anything is appended. What is handed out is durable and
@@ -142,7 +142,7 @@ class CommitLog:
         end = self._flushed_end = self._durable_end = self._tail.end_offset
         self._mark.store(end)
         self.recovery_report = RecoveryReport(
-            from_offset=Offset(from_offset),
+            from_offset=from_offset,
             end_offset=end,
             batch_count=recovery.batch_count,
             mark_offset=mark_offset,
@@ -183,7 +183,7 @@ class CommitLog:
             if segment.index is not None:
                 segment.index.extend(part.index)
                 segment.store_ms_max = segment.index.store_ms_max
-            segment.end_offset = Offset(part.index.end_offset)
+            segment.end_offset = part.index.end_offset
         self._outstanding = None
         self._flushed_end = write.end_offset
         if write.is_durable:
@@ -218,7 +218,7 @@ class CommitLog:
 
     # --- reading
 
-    def _segment_of(self, offset: int, end: int) -> Segment:
+    def _segment_of(self, offset: Offset, end: Offset) -> Segment:
         start = self.start_offset
         if not (start <= offset <= end <= self._flushed_end):
             if 0 <= offset < start:
@@ -227,13 +227,13 @@ class CommitLog:
             errors.violated("reading what is not in the log", offset=offset, end=end)
         return self._segments.get(offset)
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: Offset, length: int) -> bytes:
         """Exactly these bytes, which must lie below `flushed_end_offset`; unverified.
 
         Raises:
             CorruptLog: a file is shorter than it was, or deleted.
         """
-        end = offset + length
+        end = Offset(offset + length)
         if length == 0:
             return b""
         segment = self._segment_of(offset, end)
@@ -242,9 +242,9 @@ class CommitLog:
         parts = []
         while offset < end:
             segment = self._segments.get(offset)
-            size = min(end, segment.end_offset) - offset
-            parts.append(segment.read(offset, size))
-            offset += size
+            piece_end = min(end, segment.end_offset)
+            parts.append(segment.read(offset, piece_end - offset))
+            offset = piece_end
         return b"".join(parts)
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
@@ -258,7 +258,8 @@ class CommitLog:
         found: list[bytes] = []
         low = 0
         while low < len(offsets):
-            segment = self._segment_of(offsets[low], offsets[low] + lengths[low])
+            first, end = Offset(offsets[low]), Offset(offsets[low] + lengths[low])
+            segment = self._segment_of(first, end)
             high, start, end = low + 1, segment.start_offset, segment.end_offset
             while high < len(offsets) and start <= offsets[high] < end:
                 high += 1
@@ -266,15 +267,15 @@ class CommitLog:
             low = high
         return found
 
-    def read_batch(self, offset: int) -> RecordBatch:
+    def read_batch(self, offset: Offset) -> RecordBatch:
         """The verified batch that begins at `offset`, below `flushed_end_offset`.
 
         Raises:
             CorruptLog: no intact batch begins there.
         """
-        return self._segment_of(offset, offset + 1).read_batch(offset)
+        return self._segment_of(offset, Offset(offset + 1)).read_batch(offset)
 
-    def scan(self, from_: int, to: int) -> Iterator[RecordBatch]:
+    def scan(self, from_: Offset, to: Offset) -> Iterator[RecordBatch]:
         """The verified batches of [from_, to), read in large pieces.
 
         Both are borders of batches; `to` is at most `flushed_end_offset`. A batch keeps some
@@ -290,7 +291,7 @@ class CommitLog:
             yield from segment.scan(at, end)
             at = end
 
-    def locate(self, offset: int) -> tuple[str, int]:
+    def locate(self, offset: Offset) -> tuple[str, int]:
         """(path, byte in the file) of an offset in the log: for people."""
         if not self._segments:
             return self._directory, 0
@@ -318,10 +319,12 @@ class CommitLog:
                 entries = np.zeros(0, INDEX_ENTRY) if index is None else index.entries
                 at_or_after = np.flatnonzero(entries["store_ms"] >= store_ms)
                 first = int(at_or_after[0]) if len(at_or_after) else len(entries)
-                return Offset(int(entries["offset"][first - 1]) if first else segment.start_offset)
+                if not first:
+                    return segment.start_offset
+                return Offset(int(entries["offset"][first - 1]))
         return self._flushed_end
 
-    def find_sequence_before(self, store_ms: int) -> int:
+    def find_sequence_before(self, store_ms: int) -> SequenceNumber:
         """All messages below this sequence were stored before an instant; 0: unknown.
 
         It may be lower than it could be by what lies between two entries of a sparse index. The
@@ -336,10 +339,12 @@ class CommitLog:
                 entries = np.zeros(0, INDEX_ENTRY) if index is None else index.entries
                 before = np.flatnonzero(entries["store_ms"] < store_ms)
                 if len(before):
-                    return int(entries["base_sequence"][before[-1]])
-                return int(entries["base_sequence"][0]) if older and len(entries) else 0
+                    return SequenceNumber(int(entries["base_sequence"][before[-1]]))
+                if older and len(entries):
+                    return SequenceNumber(int(entries["base_sequence"][0]))
+                return FIRST_SEQUENCE
             older = segment
-        return 0
+        return FIRST_SEQUENCE
 
     def segments(self) -> list[SegmentInfo]:
         """All segments, oldest first; the last is the one that is written to."""
@@ -366,20 +371,20 @@ class CommitLog:
                 work.append(save)
         return work
 
-    def roll_behind(self, offset: int) -> None:
+    def roll_behind(self, offset: Offset) -> None:
         """Begin a segment with the next write, which may be empty, if the last one has `offset`.
 
         So that the file of `offset` is closed, and can be rewritten.
         """
         self._tail.roll_behind(offset)
 
-    def reopen(self, offset: int) -> None:
+    def reopen(self, offset: Offset) -> None:
         """Read the closed segment of `offset` from its file anew: another one has its name now."""
         segment = self._segments.get(offset)
         if segment is not self._segments.last:
             segment.file = None  # closed when its last reader is through with it
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: Offset) -> None:
         """Cut the log durably to [start_offset, offset), which ends with a batch.
 
         What was appended and not written is dropped first.
@@ -395,13 +400,13 @@ class CommitLog:
         errors.invariant(offset >= self.start_offset, "truncating below the log", offset=offset)
         # First the mark: what is missing below it is corruption.
         if self._mark.offset > offset:
-            self._mark.lower(Offset(offset))
-        self._segments.truncate(Offset(offset), self._config.index_interval_bytes)
-        self._flushed_end = Offset(offset)
-        self._durable_end = Offset(min(self._durable_end, offset))
+            self._mark.lower(offset)
+        self._segments.truncate(offset, self._config.index_interval_bytes)
+        self._flushed_end = offset
+        self._durable_end = min(self._durable_end, offset)
         self._tail.reset(self._segments.last)
 
-    def begin_delete_below(self, offset: int) -> list[Callable[[], None]]:
+    def begin_delete_below(self, offset: Offset) -> list[Callable[[], None]]:
         """Forget the segments that lie below `offset` wholly; the last one always stays.
 
         The log begins behind them at once. What is returned removes their files, one each: work for

@@ -39,7 +39,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.types import NO_NODE, Epoch, NodeId, Offset
+from hourwheel.types import FIRST_OFFSET, NO_NODE, Epoch, NodeId, Offset
 from storage.files import atomic_file
 from storage.files.disk import Disk
 from storage.files.file_header import FileType, Identity, pack_file_header
@@ -105,7 +105,9 @@ class EpochFile:
         """The last epoch; None before the first."""
         return self._entries[-1] if self._entries else None
 
-    def append(self, epoch: Epoch, start_offset: int, *, log_start_offset: int = 0) -> None:
+    def append(
+        self, epoch: Epoch, start_offset: Offset, *, log_start_offset: Offset = FIRST_OFFSET
+    ) -> None:
         """A new epoch begins at `start_offset`, the log's end.
 
         Args:
@@ -120,9 +122,9 @@ class EpochFile:
         # The epoch that ends just where the log begins stays: two logs may diverge there.
         ended = bisect_left(self._entries, log_start_offset, key=lambda entry: entry.start_offset)
         kept = self._entries[max(0, ended - 1) :]
-        self._replace([*kept, EpochEntry(Epoch(epoch), Offset(start_offset))])
+        self._replace([*kept, EpochEntry(epoch, start_offset)])
 
-    def truncate(self, end_offset: int) -> None:
+    def truncate(self, end_offset: Offset) -> None:
         """The log was cut to `end_offset`: forget the epochs that began at or behind it."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if len(kept) < len(self._entries):
@@ -153,9 +155,9 @@ def _unpack(payload: bytes, path: str) -> list[EpochEntry]:
 
 def find_divergence(
     master: Sequence[EpochEntry],
-    master_span: tuple[int, int],
+    master_span: tuple[Offset, Offset],
     follower: Sequence[EpochEntry],
-    follower_span: tuple[int, int],
+    follower_span: tuple[Offset, Offset],
 ) -> Offset | None:
     """Where two logs diverge: up to there they are the same. None where that cannot be known.
 
@@ -177,12 +179,12 @@ def find_divergence(
         ends = _end_of(master, epoch, master_span[1]), _end_of(follower, epoch, follower_span[1])
         divergence = min(*ends, master_span[1], follower_span[1])
         is_sendable = master_span[0] <= divergence and follower_span[0] <= divergence
-        return Offset(divergence) if is_sendable else None
+        return divergence if is_sendable else None
     # No epoch in common: a log that begins at 0 can be built from the beginning.
-    return Offset(0) if master_span[0] == 0 and follower_span[0] == 0 else None
+    return FIRST_OFFSET if master_span[0] == 0 and follower_span[0] == 0 else None
 
 
-def _end_of(entries: Sequence[EpochEntry], epoch: Epoch, log_end: int) -> int:
+def _end_of(entries: Sequence[EpochEntry], epoch: Epoch, log_end: Offset) -> Offset:
     for entry in entries:
         if entry.epoch > epoch:
             return entry.start_offset

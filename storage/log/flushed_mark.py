@@ -26,7 +26,7 @@ from struct import Struct
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.types import Offset
+from hourwheel.types import FIRST_OFFSET, Offset
 from storage.files.disk import Disk, Mapping, parent_of
 from storage.files.file_header import (
     FILE_HEADER_BYTES,
@@ -84,7 +84,7 @@ class FlushedMark:
         if offset is None:
             _create(disk, path, identity, file_type)
         mapping = disk.map(path, _FILE_BYTES)
-        return cls(mapping, Offset(offset or 0), was_lost=exists and offset is None)
+        return cls(mapping, offset or FIRST_OFFSET, was_lost=exists and offset is None)
 
     def store(self, offset: Offset) -> None:
         """Raise the mark. Everything below `offset` must be durable."""
@@ -119,13 +119,13 @@ def read_mark(disk: Disk, path: str, identity: Identity, file_type: FileType) ->
         ForeignDirectory, IncompatibleFormat: the file is intact and not ours to read.
     """
     if not disk.exists(path):
-        return Offset(0)
+        return FIRST_OFFSET
     raw = _read(disk, path)
     try:
         check_file_header(raw, path, file_type, identity)
     except errors.CorruptFile:
-        return Offset(0)
-    return Offset(_intact_max(raw) or 0)
+        return FIRST_OFFSET
+    return _intact_max(raw) or FIRST_OFFSET
 
 
 def verify_mark(disk: Disk, path: str, identity: Identity, file_type: FileType) -> None:
@@ -149,12 +149,12 @@ def _read(disk: Disk, path: str) -> bytes:
         file.close()
 
 
-def _intact_max(raw: bytes) -> int | None:
+def _intact_max(raw: bytes) -> Offset | None:
     """The larger intact slot; None where no slot is."""
     if len(raw) < _FILE_BYTES:
         return None
     found = [
-        offset
+        Offset(offset)
         for slot in range(_SLOT_COUNT)
         for offset, inverse in [_SLOT.unpack_from(raw, FILE_HEADER_BYTES + slot * _SLOT.size)]
         if offset == inverse ^ _ONES

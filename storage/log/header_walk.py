@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import HEADER_BYTES, Header, unpack_header
+from hourwheel.types import Offset
 
 _WINDOW_BYTES: Final = 64 * 1024
 """Of one read: many small batches, or the head of a large one."""
@@ -13,16 +14,16 @@ _WINDOW_BYTES: Final = 64 * 1024
 class Log(Protocol):
     """What is needed of the commit log."""
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: Offset, length: int) -> bytes:
         """So many bytes from `offset` on."""
         ...
 
-    def locate(self, offset: int) -> tuple[str, int]:
+    def locate(self, offset: Offset) -> tuple[str, int]:
         """The file that an offset lies in, and the byte there."""
         ...
 
 
-def walk_headers(log: Log, from_: int, to: int) -> Iterator[Header]:
+def walk_headers(log: Log, from_: Offset, to: Offset) -> Iterator[Header]:
     """The headers of the batches in [from_, to), which are borders of batches.
 
     A header is believed for its magic, its sizes and its own offset. No checksum is verified: who
@@ -42,10 +43,10 @@ def walk_headers(log: Log, from_: int, to: int) -> Iterator[Header]:
         if header.offset != at:
             raise _damaged(log, at, "it says that it lies elsewhere")
         yield header
-        at += header.total_bytes
+        at = header.end_offset
 
 
-def _damaged(log: Log, offset: int, why: str) -> errors.CorruptLog:
+def _damaged(log: Log, offset: Offset, why: str) -> errors.CorruptLog:
     path, _ = log.locate(offset)
     return errors.CorruptLog(
         f"{path}: no batch at offset {offset}: {why}", file=path, offset=offset

@@ -8,24 +8,24 @@ from collections import deque
 from typing import NamedTuple
 
 from hourwheel.formats.record_batch import RecordBatch
-from hourwheel.types import NO_EPOCH, Epoch
+from hourwheel.types import NO_EPOCH, Epoch, Offset
 from storage.log.commit_log import CommitLog
 
 
 class Piece(NamedTuple):
     """Whole batches of one epoch, one behind the other."""
 
-    offset: int
+    offset: Offset
     epoch: Epoch
     raw: bytes
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """Behind the last batch."""
-        return self.offset + len(self.raw)
+        return Offset(self.offset + len(self.raw))
 
 
-def read_piece(log: CommitLog, start: int, bytes_max: int) -> Piece | None:
+def read_piece(log: CommitLog, start: Offset, bytes_max: int) -> Piece | None:
     """The same from the log's files: batches from `start` on; None at the log's durable end.
 
     Raises:
@@ -61,12 +61,12 @@ class RecentBatches:
         while self._bytes > self._bytes_max and len(self._batches) > 1:
             self._bytes -= self._batches.popleft().header.total_bytes
 
-    def truncate(self, offset: int) -> None:
+    def truncate(self, offset: Offset) -> None:
         """The log was cut there."""
         while self._batches and self._batches[-1].header.offset >= offset:
             self._bytes -= self._batches.pop().header.total_bytes
 
-    def find(self, offset: int, bytes_max: int) -> Piece | None:
+    def find(self, offset: Offset, bytes_max: int) -> Piece | None:
         """Batches from `offset` on, of one epoch, about `bytes_max` and at least one.
 
         None where `offset` is not in the window, or is its end.
@@ -87,7 +87,7 @@ class RecentBatches:
             size += batch.header.total_bytes
         return Piece(offset, epoch, b"".join(parts))
 
-    def _index_of(self, offset: int) -> int | None:
+    def _index_of(self, offset: Offset) -> int | None:
         """Searched from the end: most readers are nearly there."""
         for index in range(len(self._batches) - 1, -1, -1):
             at = self._batches[index].header.offset

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from hourwheel import errors
 from hourwheel.formats import record_batch
 from hourwheel.formats.record_batch import HEADER_BYTES, RecordBatch, header_crc, unpack_header
-from hourwheel.types import Offset
+from hourwheel.types import FIRST_OFFSET, Offset
 from storage.files.disk import Disk, join
 from storage.files.file_header import FILE_HEADER_BYTES, Identity
 from storage.files.rewrite import remove_leftovers
@@ -84,7 +84,7 @@ class FoundLog(NamedTuple):
     """A last file whose making was interrupted; nothing was ever in it."""
 
 
-def find_log(disk: Disk, directory: str, identity: Identity, mark: int) -> FoundLog:
+def find_log(disk: Disk, directory: str, identity: Identity, mark: Offset) -> FoundLog:
     """Find the segments in `directory`; read nothing but their headers and sizes.
 
     Raises:
@@ -138,12 +138,12 @@ def _check_joint(before: Segment | None, segment: Segment) -> None:
         raise before.corrupt(f"the file does not end where {segment.path} begins", at)
 
 
-def _check_mark(segments: list[Segment], directory: str, mark: int) -> None:
+def _check_mark(segments: list[Segment], directory: str, mark: Offset) -> None:
     if segments and mark > segments[-1].end_offset:
         last = segments[-1]
         raise last.corrupt(f"the file ends, but the log was durable up to {mark}", last.end_offset)
     if not segments and mark > 0:
-        raise corrupt_log(f"no segment is left of a log up to {mark}", directory, 0, 0)
+        raise corrupt_log(f"no segment is left of a log up to {mark}", directory, FIRST_OFFSET, 0)
 
 
 class Recovery:
@@ -154,7 +154,7 @@ class Recovery:
     """
 
     def __init__(
-        self, found: FoundLog, mark: int, from_offset: int, index_interval_bytes: int
+        self, found: FoundLog, mark: Offset, from_offset: Offset, index_interval_bytes: int
     ) -> None:
         """Recover what was `found`, whose flushed mark is `mark`, from `from_offset` on."""
         self._segments = found.segments
@@ -197,7 +197,7 @@ class Recovery:
         while at < last.end_offset:
             raw = last.read(at, min(CHUNK_BYTES, last.end_offset - at))
             file.pwrite((raw,), last.position_of(at))
-            at += len(raw)
+            at = Offset(at + len(raw))
         file.datasync()
 
     def _check_from(self) -> None:
@@ -225,7 +225,7 @@ class Recovery:
             if header.offset >= self._from:
                 self.batch_count += 1
                 yield batch
-            elif header.offset + header.total_bytes > self._from:
+            elif header.end_offset > self._from:
                 raise segment.corrupt("no record batch begins", self._from)
         if walk.fault is not None:
             self._cut_or_raise(segment, walk, covered)
@@ -246,7 +246,7 @@ class Recovery:
         self.indexes_rebuilt += index.end_offset < segment.end_offset
         return index
 
-    def _cut_or_raise(self, segment: Segment, walk: BatchWalk, covered: int) -> None:
+    def _cut_or_raise(self, segment: Segment, walk: BatchWalk, covered: Offset) -> None:
         """Decide what the bad bytes are; see the top of this file."""
         bad, why = walk.next_offset, walk.fault or ""
         is_last = segment is self._segments.last and self._torn is None
@@ -263,20 +263,20 @@ class Recovery:
 
 def find_proof(segment: Segment, bad: Offset) -> Offset | None:
     """The offset of a batch behind `bad` that was built when `bad` was durable, or None."""
-    at: int = bad + _ALIGNMENT
+    at = Offset(bad + _ALIGNMENT)
     while at < segment.end_offset:
         raw = segment.read(at, min(CHUNK_BYTES, segment.end_offset - at))
         found = raw.find(_MAGIC)
         while found >= 0:
             # Chunks are aligned, so that a magic which counts never lies across two of them.
-            if found % _ALIGNMENT == 0 and _is_proof(segment, at + found, bad):
+            if found % _ALIGNMENT == 0 and _is_proof(segment, Offset(at + found), bad):
                 return Offset(at + found)
             found = raw.find(_MAGIC, found + 1)
-        at += len(raw)
+        at = Offset(at + len(raw))
     return None
 
 
-def _is_proof(segment: Segment, offset: int, bad: Offset) -> bool:
+def _is_proof(segment: Segment, offset: Offset, bad: Offset) -> bool:
     """Whether an intact header at `offset` is at home there and says that `bad` was durable.
 
     Its payload may be torn: the header is under a CRC of its own, and what it says stays true.

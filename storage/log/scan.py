@@ -29,7 +29,7 @@ LOG_BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 """No batch in a log is larger. A damaged size is then never read, nor allocated."""
 
 
-def corrupt_log(why: str, path: str, offset: int, position: int) -> errors.CorruptLog:
+def corrupt_log(why: str, path: str, offset: Offset, position: int) -> errors.CorruptLog:
     """The error for bytes that cannot be served: it names file, offset and place in the file."""
     return errors.CorruptLog(
         f"{path}: {why}, at offset {offset}, byte {position} of the file",
@@ -39,7 +39,7 @@ def corrupt_log(why: str, path: str, offset: int, position: int) -> errors.Corru
     )
 
 
-def verify_batch(batch: RecordBatch, offset: int) -> None:
+def verify_batch(batch: RecordBatch, offset: Offset) -> None:
     """Check all of a batch that was read from the log at `offset`.
 
     Raises:
@@ -51,7 +51,7 @@ def verify_batch(batch: RecordBatch, offset: int) -> None:
     batch.verify()
 
 
-def find_half_sound(raw: Buffer, offset: int) -> RecordBatch | None:
+def find_half_sound(raw: Buffer, offset: Offset) -> RecordBatch | None:
     """The PUBLISH batch at the beginning of `raw`, if its head is sound and its lengths add up.
 
     Its messages may be damaged: each is under a CRC32C of its own. None: it is not to be used.
@@ -77,9 +77,9 @@ class BatchWalk:
         fault: what is wrong at `next_offset`; None where the walk came to `to`.
     """
 
-    def __init__(self, file: File, start_offset: int, from_: int, to: int) -> None:
+    def __init__(self, file: File, start_offset: Offset, from_: Offset, to: Offset) -> None:
         """`start_offset` is the segment's; a batch must begin at `from_`, and one end at `to`."""
-        self.next_offset = Offset(from_)
+        self.next_offset = from_
         self.fault: str | None = None
         self._file = file
         self._shift = FILE_HEADER_BYTES - start_offset

@@ -13,7 +13,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import RecordBatch
-from hourwheel.types import Offset
+from hourwheel.types import FIRST_OFFSET, Offset
 from storage.files.disk import Disk, File
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, check_file_header
 from storage.log.scan import BatchWalk, corrupt_log
@@ -23,7 +23,7 @@ _UNREADABLE: Final = "the disk cannot read it"
 
 
 def find_next(
-    segments: Sequence[SegmentInfo], committed_offset: int, at: int
+    segments: Sequence[SegmentInfo], committed_offset: Offset, at: Offset
 ) -> SegmentInfo | None:
     """The first segment from `at` on that can be verified, as far as it can; None: there is none.
 
@@ -35,16 +35,16 @@ def find_next(
     found = next((one for one in segments if one.start_offset >= at), None)
     if found is None or found.start_offset >= committed_offset:
         return None
-    return found._replace(end_offset=Offset(min(found.end_offset, committed_offset)))
+    return found._replace(end_offset=min(found.end_offset, committed_offset))
 
 
-def find_begin(segments: Sequence[SegmentInfo], number: int) -> int:
+def find_begin(segments: Sequence[SegmentInfo], number: int) -> Offset:
     """An offset to begin at: that of a segment, another one for another `number` (0 or more).
 
     A node that is started often would else verify the beginning of its log each time, and the rest
     never.
     """
-    return segments[number % len(segments)].start_offset if segments else 0
+    return segments[number % len(segments)].start_offset if segments else FIRST_OFFSET
 
 
 class SegmentCheck:
@@ -100,7 +100,7 @@ class SegmentCheck:
         self._walk, self._batches = walk, iter(walk)
         return walk
 
-    def _corrupt(self, why: str, offset: int) -> errors.CorruptLog:
+    def _corrupt(self, why: str, offset: Offset) -> errors.CorruptLog:
         segment = self._segment
         position = offset - segment.start_offset + FILE_HEADER_BYTES
         return corrupt_log(why, segment.path, offset, position)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import RecordBatch, unpack_header
-from hourwheel.types import Offset
+from hourwheel.types import FIRST_OFFSET, Offset
 from storage.files import atomic_file
 from storage.files.disk import Disk, File, join, parent_of
 from storage.files.file_header import (
@@ -52,7 +52,7 @@ class SegmentInfo(NamedTuple):
     """Latest store time in it; -1 where it is empty."""
 
 
-def segment_path(directory: str, start_offset: int) -> str:
+def segment_path(directory: str, start_offset: Offset) -> str:
     """The path of a segment of the log in `directory`."""
     return join(directory, f"{start_offset:0{_NAME_DIGITS}}{LOG_SUFFIX}")
 
@@ -113,11 +113,11 @@ class Segment:
         """What retention sees."""
         return SegmentInfo(self.path, self.start_offset, self.end_offset, self.store_ms_max)
 
-    def position_of(self, offset: int) -> int:
+    def position_of(self, offset: Offset) -> int:
         """The byte of the file at which `offset` lies."""
         return offset - self.start_offset + FILE_HEADER_BYTES
 
-    def corrupt(self, why: str, offset: int) -> errors.CorruptLog:
+    def corrupt(self, why: str, offset: Offset) -> errors.CorruptLog:
         """The error for damage at `offset`."""
         return corrupt_log(why, self.path, offset, self.position_of(offset))
 
@@ -177,7 +177,7 @@ class Segment:
         file.datasync()
         self.end_offset = offset
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, offset: Offset, length: int) -> bytes:
         """Exactly `length` bytes, which must lie in this segment.
 
         Raises:
@@ -185,7 +185,7 @@ class Segment:
         """
         raw = self.open_file().pread(length, offset - self.start_offset + FILE_HEADER_BYTES)
         if len(raw) != length:
-            raise self.corrupt("the file ends too early", offset + len(raw))
+            raise self.corrupt("the file ends too early", Offset(offset + len(raw)))
         return raw
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
@@ -193,7 +193,9 @@ class Segment:
         shift = FILE_HEADER_BYTES - self.start_offset
         return self.open_file().pread_many(lengths, [offset + shift for offset in offsets])
 
-    def read_batch(self, offset: int, *, first_read_bytes: int = _FIRST_READ_BYTES) -> RecordBatch:
+    def read_batch(
+        self, offset: Offset, *, first_read_bytes: int = _FIRST_READ_BYTES
+    ) -> RecordBatch:
         """The verified batch at `offset`; one read where it has `first_read_bytes` at most.
 
         Raises:
@@ -210,11 +212,11 @@ class Segment:
             raise self.corrupt(error.message, offset) from error
         return batch
 
-    def walk(self, from_: int, to: int) -> BatchWalk:
+    def walk(self, from_: Offset, to: Offset) -> BatchWalk:
         """Verified batches of [from_, to) up to the first that fails."""
         return BatchWalk(self.open_file(), self.start_offset, from_, to)
 
-    def scan(self, from_: int, to: int) -> Iterator[RecordBatch]:
+    def scan(self, from_: Offset, to: Offset) -> Iterator[RecordBatch]:
         """Verified batches of [from_, to).
 
         Raises:
@@ -313,7 +315,7 @@ class SegmentList:
     def start_offset(self) -> Offset:
         """Of the first segment; 0 in an empty log."""
         starts = self._now[0]
-        return starts[0] if starts else Offset(0)
+        return starts[0] if starts else FIRST_OFFSET
 
     @property
     def last(self) -> Segment | None:
@@ -321,7 +323,7 @@ class SegmentList:
         segments = self._now[1]
         return segments[-1] if segments else None
 
-    def get(self, offset: int) -> Segment:
+    def get(self, offset: Offset) -> Segment:
         """The segment that has `offset`, which must not be below the first; its file is open."""
         starts, segments = self._now
         segment = segments[bisect_right(starts, offset) - 1]

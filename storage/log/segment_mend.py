@@ -12,6 +12,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import HEADER_BYTES, RecordBatch, unpack_header
+from hourwheel.types import Offset
 from storage.files import rewrite
 from storage.files.disk import Disk, File
 from storage.files.file_header import FILE_HEADER_BYTES, FileType, Identity, pack_file_header
@@ -42,7 +43,7 @@ class SegmentMend:
         self._file: File | None = None
         self._walk: BatchWalk | None = None
         self._batches: Iterator[RecordBatch] = iter(())
-        self._at = int(segment.start_offset)
+        self._at = segment.start_offset
         self._patches: list[Patch] = []
         self.patch_bytes = 0
         self.is_done = False
@@ -52,7 +53,7 @@ class SegmentMend:
         """Something is damaged."""
         return bool(self._patches)
 
-    def look_on(self, bytes_max: int) -> int | None:
+    def look_on(self, bytes_max: int) -> Offset | None:
         """Verify the next batches, about so many bytes of them; where damage is found, or None.
 
         Raises:
@@ -69,7 +70,7 @@ class SegmentMend:
         begin = self._at
         try:
             for _ in self._batches:
-                self._at = int(walk.next_offset)
+                self._at = walk.next_offset
                 if self._at - begin >= bytes_max:
                     return None
         except errors.DiskFailed:
@@ -115,7 +116,8 @@ class SegmentMend:
         segment, view, at = self._segment, memoryview(raw), 0
         while at < len(view) and self._at + at < segment.end_offset:
             header = unpack_header(view, at)
-            verify_batch(RecordBatch(view[at : at + header.total_bytes], header), self._at + at)
+            batch = RecordBatch(view[at : at + header.total_bytes], header)
+            verify_batch(batch, Offset(self._at + at))
             at += header.total_bytes
         if not at or self._at + at > segment.end_offset:
             raise errors.InvalidBatch("these are not the batches that belong there")
@@ -131,7 +133,7 @@ class SegmentMend:
         position = self._at - segment.start_offset + FILE_HEADER_BYTES
         self._patches.append(Patch(position, bytes(view[:at])))
         self.patch_bytes += at
-        self._at += at
+        self._at = Offset(self._at + at)
         self._walk = None
 
     def rewrite(self, pause: Callable[[], None] = lambda: None) -> None:

@@ -54,7 +54,7 @@ class SparseIndex:
     )
 
     def __init__(
-        self, start_offset: int, interval_bytes: int, next_entry_offset: int | None = None
+        self, start_offset: Offset, interval_bytes: int, next_entry_offset: Offset | None = None
     ) -> None:
         """Cover nothing yet. `next_entry_offset`: by default the first batch gets an entry."""
         self.start_offset = start_offset
@@ -66,12 +66,12 @@ class SparseIndex:
         self.packed = bytearray()
 
     def add(
-        self, offset: int, end_offset: int, base_sequence: SequenceNumber, store_ms: int
+        self, offset: Offset, end_offset: Offset, base_sequence: SequenceNumber, store_ms: int
     ) -> None:
         """Cover one more batch, which lies in [offset, end_offset) behind the last."""
         if offset >= self.next_entry_offset:
             self.packed += _ENTRY.pack(offset, base_sequence, store_ms)
-            self.next_entry_offset = offset + self._interval_bytes
+            self.next_entry_offset = Offset(offset + self._interval_bytes)
         self.end_offset = end_offset
         self.store_ms_max = max(store_ms, self.store_ms_max)
 
@@ -79,12 +79,12 @@ class SparseIndex:
         """Cover one more batch, which was read from the log."""
         self.add(
             header.offset,
-            header.offset + header.total_bytes,
+            header.end_offset,
             header.base_sequence,
             header.store_ms,
         )
 
-    def truncate(self, end_offset: int) -> None:
+    def truncate(self, end_offset: Offset) -> None:
         """Cover no more than what is below `end_offset`. `store_ms_max` stays, as a bound."""
         if end_offset >= self.end_offset:
             return
@@ -93,11 +93,11 @@ class SparseIndex:
         self.end_offset = end_offset
         self.next_entry_offset = self._after_last_entry()
 
-    def _after_last_entry(self) -> int:
+    def _after_last_entry(self) -> Offset:
         if not self.packed:
             return self.start_offset
         offset: int = _ENTRY.unpack_from(self.packed, len(self.packed) - _ENTRY.size)[0]
-        return offset + self._interval_bytes
+        return Offset(offset + self._interval_bytes)
 
     def successor(self) -> "SparseIndex":
         """An empty index for what comes behind, to be joined by `extend`."""
@@ -133,7 +133,7 @@ class SparseIndex:
         return head + self.packed
 
     @classmethod
-    def unpack(cls, payload: bytes, start_offset: int, path: str) -> "SparseIndex":
+    def unpack(cls, payload: bytes, start_offset: Offset, path: str) -> "SparseIndex":
         """Read the payload of an index file; its interval goes on as it was written.
 
         Raises:
@@ -145,7 +145,7 @@ class SparseIndex:
         if len(payload) != _HEAD.size + count * _ENTRY.size or end_offset < start_offset:
             raise errors.CorruptFile(f"{path}: the index contradicts itself", file=path)
         index = cls(start_offset, interval_bytes)
-        index.end_offset = end_offset
+        index.end_offset = Offset(end_offset)
         index.store_ms_max = store_ms_max
         index.packed = bytearray(payload[_HEAD.size :])
         index.next_entry_offset = index._after_last_entry()

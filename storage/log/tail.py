@@ -15,7 +15,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Buffer
-from hourwheel.types import Offset
+from hourwheel.types import FIRST_OFFSET, Offset
 from storage.files.disk import Disk
 from storage.files.file_header import FILE_HEADER_BYTES, Identity
 from storage.log.scan import LOG_BATCH_BYTES_MAX
@@ -99,7 +99,7 @@ class LogTail:
         """Forget what was not handed out, and go on behind `last`."""
         self._segment = last
         self._index = None if last is None else last.index
-        self.end_offset = Offset(0) if last is None else last.end_offset
+        self.end_offset = FIRST_OFFSET if last is None else last.end_offset
         self._take()
 
     def _take(self) -> None:
@@ -118,7 +118,7 @@ class LogTail:
         self._take()
         return taken
 
-    def roll_behind(self, offset: int) -> None:
+    def roll_behind(self, offset: Offset) -> None:
         """Begin a segment with the next write, if what is appended would share one with `offset`.
 
         That write need not have a batch: then it only makes the file.
@@ -156,7 +156,7 @@ class LogTail:
         self._batch_count += 1
         return Offset(offset)
 
-    def _refuse(self, size: int, total_bytes: int, offset: int) -> None:
+    def _refuse(self, size: int, total_bytes: int, offset: Offset) -> None:
         errors.invariant(self.is_open, "appending before recovery")
         errors.invariant(total_bytes == size, "pieces are not one batch", size=size)
         errors.invariant(size <= LOG_BATCH_BYTES_MAX, "a batch is too large", size=size)

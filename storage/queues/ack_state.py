@@ -29,7 +29,15 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, GroupId, Position, TopicId, TopicQueue
+from hourwheel.types import (
+    QUEUE_BITS,
+    QUEUE_COUNT_MAX,
+    GroupId,
+    Position,
+    TopicId,
+    TopicQueue,
+    numbers_from,
+)
 from storage.views.digest import Hasher, feed_numbers
 
 WINDOW_POSITIONS: Final = 65_536
@@ -66,7 +74,7 @@ class AckWindow:
         """
         self.generation = 0
         """See `AckStates`."""
-        self.held: dict[int, Held] = {}
+        self.held: dict[Position, Held] = {}
         """By position. Invariant: none of them is resolved."""
         self.changes: list[tuple[int, int]] | None = None
         """Where a master watches the window: ranges [first, end) that were resolved, held or freed,
@@ -93,16 +101,21 @@ class AckWindow:
         """Everything below is resolved; the position itself is not."""
         return Position(self._floor)
 
-    def first_unresolved(self, position: int) -> Position:
+    def first_unresolved(self, position: Position) -> Position:
         """The first position from `position` on that is not resolved.
 
         Of a queue's start it is what the group still works on. The floor may lie below the start
         for long: what was trimmed before a group resolved anything is never resolved.
         """
-        position = max(position, self._floor)
-        index = bisect_right(self._starts, position) - 1
-        is_resolved = index >= 0 and position < self._ends[index]
-        return Position(self._ends[index] if is_resolved else position)
+        at = max(position, self._floor)
+        index = bisect_right(self._starts, at) - 1
+        is_resolved = index >= 0 and at < self._ends[index]
+        return Position(self._ends[index] if is_resolved else at)
+
+    @property
+    def end(self) -> Position:
+        """Behind the last position that is resolved; the floor where none is above it."""
+        return Position(self._ends[-1] if self._ends else self._floor)
 
     @property
     def span(self) -> int:
@@ -123,7 +136,7 @@ class AckWindow:
         """The resolved ranges [first, end) above the floor, ascending."""
         return list(zip(self._starts, self._ends, strict=True))
 
-    def is_resolved(self, position: int) -> bool:
+    def is_resolved(self, position: Position) -> bool:
         """Whether one position is resolved."""
         if position < self._floor:
             return True
@@ -169,7 +182,7 @@ class AckWindow:
     def _forget_held(self, resolved: list[tuple[int, int]]) -> None:
         for first, end in resolved:
             if end - first < len(self.held):
-                for position in range(first, end):
+                for position in numbers_from(Position(first), end - first):
                     self.held.pop(position, None)
             else:
                 self.held = {at: one for at, one in self.held.items() if not first <= at < end}
@@ -182,7 +195,7 @@ class AckWindow:
         count = 0
         for low, high in list(self.unresolved(first, end)):
             count += high - low
-            for position in range(low, high):
+            for position in numbers_from(Position(low), high - low):
                 before = self.held.get(position)
                 failure_count = 1 if before is None else before.failure_count + 1
                 self.held[position] = Held(failure_count, until_ms)
@@ -328,7 +341,7 @@ class AckWindow:
         window = cls.from_deltas(state.floor_position, state.resolved_range_deltas)
         positions = list(accumulate(state.held_position_deltas, initial=state.floor_position))[1:]
         held = map(Held, state.held_failure_counts, state.held_until_ms)
-        window.held = dict(zip(positions, held, strict=True))
+        window.held = dict(zip(map(Position, positions), held, strict=True))
         return window
 
     def deltas(self) -> list[int]:
@@ -385,7 +398,7 @@ class AckStates:
             window.generation = self._generation
         return window
 
-    def begin_at(self, group_id: GroupId, topic_queue: TopicQueue, position: int) -> None:
+    def begin_at(self, group_id: GroupId, topic_queue: TopicQueue, position: Position) -> None:
         """Let a group have resolved what stands before a position of a queue, and nothing else."""
         if self.find(group_id, topic_queue) is None and not position:
             return

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import Position, SequenceNumber, TopicQueue
+from hourwheel.types import Offset, Position, SequenceNumber, TopicQueue
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.queues.chunk_ledger import ChunkLedger, Settled
@@ -419,7 +419,7 @@ class ConsumeQueue:
             number += 1
         return Position(max(self._start, number * self._chunk_entries))
 
-    def find_released(self, from_ms: int, position: int) -> tuple[Position, bool]:
+    def find_released(self, from_ms: int, position: Position) -> tuple[Position, bool]:
         """Look from a position on for the first entry that is released at `from_ms` or later.
 
         One chunk is looked at, and full ones before it whose seals tell that it is not there.
@@ -442,7 +442,7 @@ class ConsumeQueue:
         end = first + len(units)
         return Position(end), end >= self._end
 
-    def trim_to(self, position: int) -> None:
+    def trim_to(self, position: Position) -> None:
         """Let go of the entries below `position`. Files go when a manifest no longer needs them."""
         errors.invariant(position <= self._end, "trimming what does not exist", position=position)
         if position <= self._start:
@@ -461,7 +461,7 @@ class ConsumeQueue:
         self._note_full()
         self._changes.changed.add(self.topic_queue)
 
-    def references(self) -> tuple[int | None, int | None]:
+    def references(self) -> tuple[Offset | None, int | None]:
         """(lowest commit-log offset, lowest delay log) that entries point at, or None.
 
         Of all entries in chunks that are retained now or were in the last manifest: replaying the

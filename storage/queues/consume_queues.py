@@ -10,12 +10,21 @@ from functools import partial
 from itertools import chain
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from hourwheel import errors
 from hourwheel.internal.v1 import state_pb2
 from hourwheel.priorities import is_priority_queue
-from hourwheel.types import QUEUE_BITS, QUEUE_COUNT_MAX, TopicId, TopicQueue, topic_of
+from hourwheel.types import (
+    FIRST_POSITION,
+    QUEUE_BITS,
+    QUEUE_COUNT_MAX,
+    Offset,
+    Position,
+    TopicId,
+    TopicQueue,
+    topic_of,
+)
 from storage.files.disk import Disk, join
 from storage.files.file_header import Identity
 from storage.queues.consume_queue import CHUNK_ENTRIES, ConsumeQueue, QueueChanges
@@ -26,8 +35,9 @@ MAPPED_CHUNKS_MAX: Final = 128
 """Chunks of all queues that may be mapped: 128 MiB, and two file handles each."""
 
 Work: TypeAlias = Callable[[], None]
-References: TypeAlias = tuple[int | None, int | None]
+References: TypeAlias = tuple[Offset | None, int | None]
 """(lowest commit-log offset, lowest delay log), None for none."""
+_Number = TypeVar("_Number", bound=int)
 
 
 class RetainFrom(NamedTuple):
@@ -95,9 +105,9 @@ class ConsumeQueues:
         for number in self._unopened:
             self._note_priority(number)
         self._changes = QueueChanges(set(self._unopened), {})
-        self._bounds: dict[TopicQueue, tuple[int, int]] = {}
+        self._bounds: dict[TopicQueue, tuple[Position, Position]] = {}
         """Queue -> (start, end)."""
-        self._offsets: dict[TopicQueue, int] = {}
+        self._offsets: dict[TopicQueue, Offset] = {}
         """Queue -> lowest offset in the commit log that it points at; below: lowest delay log."""
         self._delay_logs: dict[TopicQueue, int] = {}
         self._unsaved: set[TopicQueue] = set()
@@ -190,13 +200,15 @@ class ConsumeQueues:
         """
         return self._of_priorities.get(topic_id, _NONE)
 
-    def bounds(self, topic_queue: TopicQueue) -> tuple[int, int]:
+    def bounds(self, topic_queue: TopicQueue) -> tuple[Position, Position]:
         """(start, end) of a queue's positions; it is not opened for that."""
         queue = self._queues.get(topic_queue)
         if queue is not None:
             return queue.start_position, queue.end_position
         state = self._unopened.get(topic_queue)
-        return (0, 0) if state is None else (state.start_position, state.end_position)
+        if state is None:
+            return FIRST_POSITION, FIRST_POSITION
+        return Position(state.start_position), Position(state.end_position)
 
     def topic_queues(self) -> list[TopicQueue]:
         """All queues that had an entry once, ascending."""
@@ -234,11 +246,9 @@ class ConsumeQueues:
         return not changed and not self._unsaved
 
     def _note_references(self, number: TopicQueue, found: References) -> None:
-        for lowest, value in zip((self._offsets, self._delay_logs), found, strict=True):
-            if value is None:
-                lowest.pop(number, None)
-            else:
-                lowest[number] = value
+        offset, delay_log = found
+        _note_lowest(self._offsets, number, offset)
+        _note_lowest(self._delay_logs, number, delay_log)
 
     def _end_one(self) -> None:
         number, queue = self._ending.popitem()
@@ -364,3 +374,12 @@ class Touched(NamedTuple):
 def all_freed(queues: Iterable[TopicQueue]) -> Touched:
     """Those who wait for any of these look."""
     return Touched(set(), set(queues))
+
+
+def _note_lowest(
+    lowest: dict[TopicQueue, _Number], number: TopicQueue, value: _Number | None
+) -> None:
+    if value is None:
+        lowest.pop(number, None)
+    else:
+        lowest[number] = value

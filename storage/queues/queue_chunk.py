@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
-from hourwheel.types import TopicQueue
+from hourwheel.types import Offset, TopicQueue
 from storage.files.disk import Disk, Mapping
 from storage.files.file_header import (
     FILE_HEADER_BYTES,
@@ -97,14 +97,14 @@ class Seal(NamedTuple):
 NO_ENTRIES: Final = Seal(0, 0, _NO_OFFSET, _NO_DELAY_LOG, _NEVER_MS)
 
 
-def lowest_references(seals: Iterable[Seal]) -> tuple[int | None, int | None]:
+def lowest_references(seals: Iterable[Seal]) -> tuple[Offset | None, int | None]:
     """(lowest commit-log offset, lowest delay log) that the sealed entries need; None for none."""
     offset, delay_log = _NO_OFFSET, _NO_DELAY_LOG
     for seal in seals:
         offset = min(offset, seal.log_offset_min)
         delay_log = min(delay_log, seal.delay_log_min)
     return (
-        None if offset == _NO_OFFSET else offset,
+        None if offset == _NO_OFFSET else Offset(offset),
         None if delay_log == _NO_DELAY_LOG else delay_log,
     )
 

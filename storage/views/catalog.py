@@ -42,7 +42,6 @@ from hourwheel.types import (
     DUE_MS_MAX,
     QUEUE_COUNT_MAX,
     TOPIC_ID_MAX,
-    Epoch,
     GroupId,
     TopicId,
 )
@@ -517,7 +516,7 @@ class Catalog:
             internal=True,
         )
         self._put_topic(config)
-        last = LastReset(Epoch(reset.receipts_epoch), reset.receipts_lease_id, reset.reset_offset)
+        last = LastReset.read(reset)
         retry_topic_id = TopicId(reset.retry_topic_id)
         self._store_subscription(replace(known, retry_topic_id=retry_topic_id, reset=last))
         return True

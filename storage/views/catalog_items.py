@@ -19,7 +19,7 @@ from hourwheel.filter_language.wire import (
 from hourwheel.formats.member_group import is_member_group
 from hourwheel.formats.tag_gene import DEFAULT_SPEC, GeneSpec
 from hourwheel.internal.v1 import state_pb2
-from hourwheel.types import NO_EPOCH, Epoch, GroupId, TopicId
+from hourwheel.types import FIRST_OFFSET, NO_EPOCH, NO_TOPIC, Epoch, GroupId, Offset, TopicId
 from storage.views.digest import Hasher, feed_numbers, feed_text
 
 _First = TypeVar("_First")
@@ -148,7 +148,7 @@ class Group:
     """Of a member of a broadcast: the master deletes the group when it was not used for so long."""
     member_token: int = 0
     """The start of the member that may receive; 0: of an ordinary group."""
-    first_new_topic_id: int = 0
+    first_new_topic_id: TopicId = NO_TOPIC
     """The next topic's number when its start became `START_NOW_MS`: of topics that were made since
     then, and are not the cluster's own, it gets every message. 0: an earlier version set it."""
 
@@ -190,7 +190,7 @@ class Group:
             config.keeps_expired,
             config.idle_ms_max,
             config.member_token,
-            config.first_new_topic_id,
+            TopicId(config.first_new_topic_id),
         )
 
     def config(self) -> state_pb2.GroupConfig:
@@ -240,11 +240,17 @@ class LastReset(NamedTuple):
     """Receipts of leases of an earlier epoch are void, ..."""
     lease_id: int
     """... and those of this one up to this lease."""
-    offset: int
+    offset: Offset
     """Of the record."""
 
+    @classmethod
+    def read(cls, config: state_pb2.Subscription | state_pb2.SubscriptionReset) -> "LastReset":
+        """From the wire."""
+        epoch, offset = Epoch(config.receipts_epoch), Offset(config.reset_offset)
+        return cls(epoch, config.receipts_lease_id, offset)
 
-NO_RESET: Final = LastReset(NO_EPOCH, 0, 0)
+
+NO_RESET: Final = LastReset(NO_EPOCH, 0, FIRST_OFFSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +272,7 @@ class Subscription:
             TopicId(config.topic_id),
             TopicId(config.retry_topic_id),
             filter_from_wire(config.filter) if config.HasField("filter") else None,
-            LastReset(Epoch(config.receipts_epoch), config.receipts_lease_id, config.reset_offset),
+            LastReset.read(config),
         )
 
     def config(self) -> state_pb2.Subscription:

@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
-from hourwheel.types import SequenceNumber
+from hourwheel.types import Offset, SequenceNumber
 from storage.views.digest import Hasher, feed_numbers, feed_text
 
 _STATE: Final = Struct("<QQQQqqQIBB2x")
@@ -135,7 +135,7 @@ class Recurrences:
     # -- changes ----------------------------------------------------------------------------------
 
     def change(
-        self, change: RecurrenceChange, offset: int, store_ms: int, taken_back: list[int]
+        self, change: RecurrenceChange, offset: Offset, store_ms: int, taken_back: list[int]
     ) -> bool:
         """Carry out a RECURRENCE record. Returns whether it took effect.
 
@@ -176,7 +176,7 @@ class Recurrences:
         name: str,
         config: RecurrenceConfig,
         before: State | None,
-        offset: int,
+        offset: Offset,
         store_ms: int,
     ) -> None:
         after_ms = store_ms if before is None else max(before.after_ms, store_ms)

@@ -40,7 +40,15 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.limits import TRANSACTIONS_DECIDED_MAX
 from hourwheel.outcomes import TransactionState
-from hourwheel.types import FIRST_SEQUENCE, NO_EPOCH, Epoch, SequenceNumber, TopicId
+from hourwheel.types import (
+    FIRST_OFFSET,
+    FIRST_SEQUENCE,
+    NO_EPOCH,
+    Epoch,
+    Offset,
+    SequenceNumber,
+    TopicId,
+)
 from storage.views.digest import Hasher, feed_numbers
 
 _ROW: Final = Struct("<HBBIQ16sqIIIHHqQqQI4x")
@@ -55,7 +63,7 @@ TOKEN_BYTES: Final = 16
 class Transaction:
     """What is known of one."""
 
-    offset: int
+    offset: Offset
     """Of its PREPARE record, in `epoch`."""
     epoch: Epoch
     token: bytes
@@ -136,17 +144,17 @@ class Transaction:
 class Transactions:
     """See the top of this file. Not for two threads at once."""
 
-    def __init__(self, raw: bytes = b"", forgotten_offset: int = 0) -> None:
+    def __init__(self, raw: bytes = b"", forgotten_offset: Offset = FIRST_OFFSET) -> None:
         """From what a checkpoint has of it.
 
         Raises:
             CorruptFile: these are no rows.
         """
-        self._open: dict[int, bytes] = {}
+        self._open: dict[Offset, bytes] = {}
         """Ascending by offset."""
-        self._decided: dict[int, bytes] = {}
+        self._decided: dict[Offset, bytes] = {}
         """In the order of the log."""
-        self._offsets: dict[bytes, int] = {}
+        self._offsets: dict[bytes, Offset] = {}
         """Token -> offset, of all."""
         self._topics: Counter[int] = Counter()
         """Topic -> transactions that are open and have messages for it; not below 1."""
@@ -172,11 +180,11 @@ class Transactions:
         return len(self._decided)
 
     @property
-    def floor_offset(self) -> int | None:
+    def floor_offset(self) -> Offset | None:
         """Of the oldest PREPARE whose messages may still be wanted; None: of none."""
         return next(iter(self._open), None)
 
-    def find(self, offset: int) -> Transaction | None:
+    def find(self, offset: Offset) -> Transaction | None:
         """One that is open, or was decided not long ago."""
         row = self._open.get(offset) or self._decided.get(offset)
         return None if row is None else Transaction.unpack(row)
@@ -186,7 +194,7 @@ class Transactions:
         offset = self._offsets.get(token)
         return None if offset is None else self.find(offset)
 
-    def is_open(self, offset: int) -> bool:
+    def is_open(self, offset: Offset) -> bool:
         """Whether such a transaction is open."""
         return offset in self._open
 
@@ -194,7 +202,7 @@ class Transactions:
         """Whether a transaction is open that has messages for this topic."""
         return topic_id in self._topics
 
-    def offsets_after(self, after: int, *, is_open: bool) -> list[int]:
+    def offsets_after(self, after: Offset, *, is_open: bool) -> list[Offset]:
         """Those that are open, ascending, behind an offset; or decided, from the last one back.
 
         `after`: of decided ones the one before; 0: from the beginning. One that is not known any
@@ -216,14 +224,14 @@ class Transactions:
         self.open_bytes += one.size_bytes
         self._topics.update(one.topic_ids)
 
-    def note_check(self, offset: int, store_ms: int) -> None:
+    def note_check(self, offset: Offset, store_ms: int) -> None:
         """Its producers are asked about one that is open."""
         one = Transaction.unpack(self._open[offset])
         self._open[offset] = replace(one, checks=one.checks + 1, checked_ms=store_ms).pack()
 
     def decide(
         self,
-        offset: int,
+        offset: Offset,
         state: TransactionState,
         store_ms: int,
         *,

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hourwheel.types import SequenceNumber, TopicQueue
+from hourwheel.types import Offset, SequenceNumber, TopicQueue
 
 UNIT: Final = np.dtype(
     [
@@ -192,10 +192,10 @@ def search_keys(
         high[going[~below]] = middle[~below]
 
 
-def log_offset_min(units: Units) -> int | None:
+def log_offset_min(units: Units) -> Offset | None:
     """Lowest commit-log offset that a unit points at, or None."""
     found = units["position"][units["dlog_id"] == 0]
-    return int(found.min()) if len(found) else None
+    return Offset(int(found.min())) if len(found) else None
 
 
 def delay_log_min(units: Units) -> int | None:

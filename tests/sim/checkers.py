@@ -14,6 +14,7 @@ from hourwheel.formats.meta import decode
 from hourwheel.formats.record_batch import Kind, Outcome, RecordBatch
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
 from hourwheel.priorities import PRIORITY_MAX, priority_queue
+from hourwheel.types import FIRST_OFFSET, Offset
 from node.delivery.deliveries import Delivery
 from node.replica.effects import Role
 from node.shard.deduplication import Published
@@ -62,12 +63,12 @@ class Canon:
         self.digests: dict[int, str] = {}
         self.names_expired = 0
         """Topics and groups that the master deleted by itself."""
-        self._checked: dict[str, tuple[int, int]] = {}
+        self._checked: dict[str, tuple[int, Offset]] = {}
 
     def follow(self, node: "SimNode") -> int:
         """`node` has applied up to somewhere. Returns how many bytes of that were new."""
-        life, from_ = self._checked.get(node.name, (-1, 0))
-        from_, to = from_ if life == node.life else 0, node.applied_offset
+        life, from_ = self._checked.get(node.name, (-1, FIRST_OFFSET))
+        from_, to = from_ if life == node.life else FIRST_OFFSET, node.applied_offset
         raw = node.shard.log.read(from_, to - from_)
         known = self.data[from_:to]
         raw = node.flips.seen_through(raw, from_, known)
@@ -163,7 +164,7 @@ class Checkers:
         if node.name in control.isr and not self._cluster.is_wiped(node):
             log, known = opened.shard.log, self.canon.data
             assert log.end_offset >= size, f"I7: {node.name} is in sync and has lost records"
-            assert node.flips.seen_through(log.read(0, size), 0, known) == known, (
+            assert node.flips.seen_through(log.read(FIRST_OFFSET, size), 0, known) == known, (
                 f"I5: {node.name} has another log"
             )
 
@@ -318,7 +319,9 @@ class Checkers:
         for node in nodes:
             log = node.shard.log
             assert log.end_offset == len(self.canon.data), f"{node.name} is elsewhere"
-            assert log.read(0, log.end_offset) == self.canon.data, f"I5: {node.name} differs"
+            assert log.read(FIRST_OFFSET, log.end_offset) == self.canon.data, (
+                f"I5: {node.name} differs"
+            )
             node.shard.check()
             check_views(node.shard.views, model)
             digests.add(node.shard.views.digest())

@@ -10,7 +10,7 @@ import numpy as np
 from hourwheel.errors import CorruptLog, HourwheelError
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.formats.transaction_step import Step
-from hourwheel.types import SequenceNumber, TopicId
+from hourwheel.types import Offset, SequenceNumber, TopicId
 from node.delivery.deliveries import Delivery, ReceiveLimits
 from node.delivery.resolve_rows import expired_rows, filtered_rows
 from node.shard.deduplication import Published
@@ -213,7 +213,7 @@ class Trader(Client):
     def __init__(self, cluster: "Cluster", number: int) -> None:
         super().__init__(cluster, f"trader-{number}")
         self._token = number << 32
-        self._offset: int | None = None
+        self._offset: Offset | None = None
         cluster.events.later(300, self._try)
 
     def _try(self) -> None:
@@ -244,7 +244,7 @@ class Trader(Client):
 
         Proposer(node, then).prepare(due_ms, token)
 
-    def _commit(self, node: "SimNode", offset: int) -> None:
+    def _commit(self, node: "SimNode", offset: Offset) -> None:
         def then(result: Any) -> None:
             if isinstance(result[0], Published):
                 self.cluster.checkers.deals.append((offset, "COMMITTED"))

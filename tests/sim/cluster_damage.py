@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hourwheel.internal.v1.replication_pb2 import FetchLogRequest, FetchMessagesRequest
-from hourwheel.types import NodeId
+from hourwheel.types import NodeId, Offset
 from node.repair.damage_control import DamageControl, Pace
 from node.repair.file_repair import FileRepair
 from node.repair.peer_reads import PeerReads
@@ -141,7 +141,7 @@ class NodeDamage:
         node, wait_s = self.node, _MEND_AGAIN_S
         with self.failure.catching():
             for _ in range(_MEND_ATTEMPTS):
-                if await self.files.mend_at(offset):
+                if await self.files.mend_at(Offset(offset)):
                     break
                 await self.loop.pause(wait_s)
                 wait_s *= 2
@@ -243,7 +243,7 @@ class Flips:
 
     def flip_log(self, offset: int, bit: int) -> None:
         """In a byte of the log, below what is applied."""
-        path, position = self._node.shard.log.locate(offset)
+        path, position = self._node.shard.log.locate(Offset(offset))
         self._flip(path, position, bit, offset)
 
     def flip_delay_log(self, number: int, bit: int) -> bool:

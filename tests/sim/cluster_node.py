@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hourwheel import errors
-from hourwheel.types import FIRST_SHARD, Epoch, NodeId
+from hourwheel.types import FIRST_OFFSET, FIRST_SHARD, Epoch, NodeId, Offset
 from node.broker.slewed_clock import SlewedClock
 from node.delivery.expiry_sweep import ExpirySweep
 from node.replica.effects import (
@@ -128,7 +128,7 @@ class SimNode:
     def log_until(self, offset: int) -> bytes:
         """The log up to there, as it would be without flipped bits."""
         return self.flips.seen_through(
-            self.shard.log.read(0, offset), 0, self.cluster.checkers.canon.data
+            self.shard.log.read(FIRST_OFFSET, offset), 0, self.cluster.checkers.canon.data
         )
 
     def start(self) -> None:
@@ -289,7 +289,7 @@ class SimNode:
         return self.write is None and self.job is None
 
     @property
-    def applied_offset(self) -> int:
+    def applied_offset(self) -> Offset:
         return self.shard.views.applied_offset
 
     def _tick(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from hourwheel.internal.v1.replication_pb2 import BeginFrom, FollowerHello, MasterHello
-from hourwheel.types import Epoch, NodeId
+from hourwheel.types import Epoch, NodeId, Offset
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.unused_names import UnusedGroups
 from node.delivery import reading_order
@@ -84,7 +84,7 @@ def count_what_was_acknowledged_in_an_old_epoch() -> Any:
         if not begin.take_snapshot:
             progress = self.followers[node]
             progress.phase = Phase.REPLICATING
-            progress.acked_end = hello.log_end_offset
+            progress.acked_end = Offset(hello.log_end_offset)
         return begin
 
     return mock.patch.object(Master, "on_hello", on_hello)
@@ -152,7 +152,9 @@ def believe_what_was_not_sent() -> Any:
     """An acknowledgement counts at once up to the master's end."""
     right = Progress.acknowledge
 
-    def acknowledge(self: Progress, flushed_end: int, log_end: int, monotonic_ms: float) -> None:
+    def acknowledge(
+        self: Progress, flushed_end: Offset, log_end: Offset, monotonic_ms: float
+    ) -> None:
         right(self, flushed_end, log_end, monotonic_ms)
         self.acked_end = log_end
 

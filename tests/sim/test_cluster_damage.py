@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hourwheel.types import FIRST_OFFSET
 from tests.sim.cluster import Cluster
 from tests.sim.cluster_faults import VIEW_KINDS
 from tests.sim.cluster_node import SimNode
@@ -34,7 +35,7 @@ def flip_what_was_published(cluster: Cluster, node: SimNode, *, step: int = 97) 
 
 def log_bytes(node: SimNode) -> bytes:
     """Its log as it lies on the disk."""
-    return node.shard.log.read(0, node.applied_offset)
+    return node.shard.log.read(FIRST_OFFSET, node.applied_offset)
 
 
 def test_group_gets_all_when_bits_flip_under_the_master() -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hourwheel import errors
-from hourwheel.types import TopicQueue
+from hourwheel.types import Offset, TopicQueue
 from node.delivery.deliveries import Corrupt, Delivery, ReceiveLimits
 from node.delivery.resolve_rows import dead_rows
 from node.shard.group_queue import GroupQueue
@@ -291,7 +291,7 @@ def place_of(world: ShardWorld, sequence: int, queue: int) -> tuple[str, int]:
     unit = world.shard.views.queues.get(TopicQueue(queue)).read(position, 1)[0]
     if unit["dlog_id"]:
         return f"{SHARD}/wheel/{int(unit['dlog_id']):010}.dlog", int(unit["position"])
-    return world.shard.log.locate(int(unit["position"]))
+    return world.shard.log.locate(Offset(int(unit["position"])))
 
 
 @pytest.mark.parametrize("sequence", [5, 42, 90])

@@ -13,7 +13,7 @@ import numpy as np
 
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint, DelayLogState
-from hourwheel.types import FIRST_SHARD, Epoch, Offset, SequenceNumber, TopicQueue
+from hourwheel.types import FIRST_OFFSET, FIRST_SHARD, Epoch, Offset, SequenceNumber, TopicQueue
 from node.shard.checkpoint import MANIFEST
 from storage.files import atomic_file
 from storage.files.disk import RealDisk
@@ -63,7 +63,10 @@ def rewrite_log(directory: Path, edit: Edit, *, gap: int = 0, gap_from: int = 1 
         sequence += gap if index == gap_from else 0
         if header.kind == Kind.EPOCH_START and header.epoch > max(epochs, default=0):
             epochs[header.epoch] = len(raw)
-        place = Stamp(len(raw), SequenceNumber(sequence), header.store_ms, 0, header.epoch)
+        place = Stamp(
+            *(Offset(len(raw)), SequenceNumber(sequence), header.store_ms),
+            *(FIRST_OFFSET, header.epoch),
+        )
         if header.kind == Kind.PUBLISH:
             head, payload = stamp(batch, place, due_ms=batch.due_ms, topic_queue=batch.topic_queue)
             sequence += header.count

@@ -7,7 +7,7 @@ import numpy as np
 
 from hourwheel.formats.record_batch import RecordBatch, Stamp, build_publish, stamp
 from hourwheel.internal.v1.state_pb2 import TopicConfig
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import FIRST_OFFSET, Epoch, SequenceNumber
 from node.shard.deduplication import Mask, PublishResults, deduplicate
 from node.shard.views import Views
 from storage.views.catalog import Catalog
@@ -29,7 +29,8 @@ class Court:
         self.next_sequence = 100
 
     def judge(self, batch: RecordBatch, topics: list[int]) -> tuple[PublishResults, Mask | None]:
-        at = Stamp(0, SequenceNumber(self.next_sequence), STORE_MS, 0, EPOCH)
+        sequence = SequenceNumber(self.next_sequence)
+        at = Stamp(FIRST_OFFSET, sequence, STORE_MS, FIRST_OFFSET, EPOCH)
         queues = np.array([topic << 8 for topic in topics], np.uint32)
         self.next_sequence += batch.header.count
         pieces = stamp(batch, at, due_ms=batch.due_ms, topic_queue=queues)

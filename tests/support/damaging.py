@@ -42,7 +42,7 @@ class FakePeers:
     def remember(self, world: EngineWorld) -> None:
         """The log as it is now is what the others have."""
         shard = world.engine.shard
-        start, end = int(shard.log.start_offset), int(shard.log.flushed_end_offset)
+        start, end = shard.log.start_offset, shard.log.flushed_end_offset
         self.log[start] = shard.log.read(start, end - start)
 
     async def fetch_messages(self, wanted: Sequence[Wanted]) -> dict[int, bytes]:

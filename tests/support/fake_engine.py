@@ -28,7 +28,15 @@ from hourwheel.outcomes import (
     ReceiptOutcome,
     RescheduleOutcome,
 )
-from hourwheel.types import FIRST_SHARD, Epoch, GroupId, SequenceNumber, TopicId, topic_queue
+from hourwheel.types import (
+    FIRST_SHARD,
+    Epoch,
+    GroupId,
+    Position,
+    SequenceNumber,
+    TopicId,
+    topic_queue,
+)
 from hourwheel.v1.status_pb2 import ShardStatus
 from node.contracts.answer_budget import AnswerBudget
 from node.contracts.broadcast import Joining
@@ -308,7 +316,7 @@ class FakeEngine:
             topic_queue=topic_queue(TopicId(1), 0),
             topic=params.topic,
             lease_id=self.leases,
-            first_position=first,
+            first_position=Position(first),
             units=units,
             blobs=b"".join(each.meta + each.body for each in taken),
             message_epochs=EPOCH,
@@ -457,13 +465,13 @@ class FakeEngine:
         self, group: str, topic: str, before_ms: int, positions: Sequence[int]
     ) -> SkippedInfo:
         await self._begin("skip", (group, topic, before_ms, list(positions)))
-        return SkippedInfo(7, [5, 6])
+        return SkippedInfo(7, [Position(5), Position(6)])
 
     async def reset_group(
         self, group: str, topic: str, target: ResetTarget, *, count_only: bool
     ) -> ResetInfo:
         await self._begin("reset_group", (group, topic, target, count_only))
-        return ResetInfo(1, 2, 3, 4, [5, 6])
+        return ResetInfo(1, 2, 3, 4, [Position(5), Position(6)])
 
     async def unblock(self, group: str, topic: str, unblocking: Unblocking) -> int:
         await self._begin("unblock", (group, topic, unblocking))

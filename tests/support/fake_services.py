@@ -13,7 +13,7 @@ from hourwheel import errors
 from hourwheel.formats import delivery_batch, message_id
 from hourwheel.formats.meta import decode
 from hourwheel.formats.receipt import Receipt
-from hourwheel.types import GroupId, TopicId, TopicQueue
+from hourwheel.types import FIRST_POSITION, GroupId, TopicId, TopicQueue
 from hourwheel.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -153,7 +153,16 @@ class ConsumerService(consumer_pb2_grpc.ConsumerServiceServicer):
         if not leased:
             return consumer_pb2.ReceiveResponse(receive_ms=STORE_MS)
         receipt = str(
-            Receipt(1, node.epoch, GroupId(1), TopicQueue(256), len(node.leases), 0, 0, len(leased))
+            Receipt(
+                1,
+                node.epoch,
+                GroupId(1),
+                TopicQueue(256),
+                len(node.leases),
+                FIRST_POSITION,
+                0,
+                len(leased),
+            )
         )
         node.leases[receipt] = leased
         units = np.array(

@@ -8,7 +8,7 @@ from hourwheel import errors
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.transaction_id import TransactionId
 from hourwheel.outcomes import TransactionState
-from hourwheel.types import FIRST_SHARD, Epoch
+from hourwheel.types import FIRST_SHARD, Epoch, Offset
 from node.contracts.transactions import (
     Check,
     EndedTransaction,
@@ -33,7 +33,7 @@ class FakeTransactions:
         for of, known in self.prepared.items():
             if known.token == preparing.token:
                 return PreparedTransaction(of, is_duplicate=True)
-        of = TransactionId(FIRST_SHARD, Epoch(3), 8 * len(self.prepared))
+        of = TransactionId(FIRST_SHARD, Epoch(3), Offset(8 * len(self.prepared)))
         self.prepared[of], self.states[of] = preparing, TransactionState.OPEN
         return PreparedTransaction(of, is_duplicate=False)
 

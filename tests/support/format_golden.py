@@ -37,7 +37,7 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import RecurrenceChange, RecurrenceConfig
-from hourwheel.types import Epoch, SequenceNumber, ShardId
+from hourwheel.types import Epoch, Offset, SequenceNumber, ShardId
 from storage.views.unit import Units
 from tests.sim.disk import SimulatedDisk
 from tests.support.golden import FOLDER
@@ -49,7 +49,11 @@ from timewheel.levels import DAY_LEVEL, DAY_MS, HOUR_LEVEL, HOUR_MS, SLOTS
 from timewheel.run_format import delay_log_path
 
 STAMP: Final = Stamp(
-    0x1_0000_0000, SequenceNumber(1_000_000), 1_700_000_000_000, 0xFFFF_FF00, Epoch(7)
+    Offset(0x1_0000_0000),
+    SequenceNumber(1_000_000),
+    1_700_000_000_000,
+    Offset(0xFFFF_FF00),
+    Epoch(7),
 )
 DUE_MS: Final = 1_800_000_000_123
 HOUR: Final = DUE_MS // HOUR_MS
@@ -356,7 +360,7 @@ def delay_log() -> bytes:
     units["position"] = [1_008, 1_000, 1_023]
     units["body_len"], units["meta_len"] = [6, 4, 5], [0, 4, 0]
     writer = DelayLogWriter(disk, DIRECTORY, IDENTITY, 9)
-    places = places_in_log(units, 1_000, 1_000 + len(span))
+    places = places_in_log(units, Offset(1_000), Offset(1_000 + len(span)))
     writer.append_from_log(units, span, places, Bodies(disk, DIRECTORY, log))
     writer.finish()
     file = disk.open(delay_log_path(DIRECTORY, 9))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from hourwheel.internal.v1.state_pb2 import ConfigChange, GroupConfig, Subscription, TopicConfig
-from hourwheel.types import GroupId, TopicId, topic_queue
+from hourwheel.types import GroupId, Position, TopicId, topic_queue
 from node.replica.mastership import Mastership
 from node.shard.group_queue import GroupQueue
 from node.shard.views import Views
@@ -90,12 +90,12 @@ def _lease(mastership: Mastership, group_queue: GroupQueue, entries: Units, now_
     shard.views.queues.get(group_queue.topic_queue).append(units)
     shard.views.acks.to_change(*group_queue).resolve(0, 1)
     leases, last = receiver.leases, len(units) - 1
-    leases.skip_to(group_queue, last)
+    leases.skip_to(group_queue, Position(last))
     for first in range(1, last, _LEASE_MESSAGES):
         leases.hold(
             group_queue, first, min(first + _LEASE_MESSAGES, last), now_ms + _HOUR_MS + first
         )
-    leases.skip_to(group_queue, last + 1)
+    leases.skip_to(group_queue, Position(last + 1))
     receiver.filtered_ranges.add(group_queue, last, last + 1, now_ms + _HOUR_MS)
 
 

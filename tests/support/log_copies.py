@@ -16,7 +16,7 @@ from chaos.log_parts.entries import Entry
 from chaos.stored import LogFiles
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, stamp
-from hourwheel.types import SequenceNumber, TopicQueue
+from hourwheel.types import Offset, SequenceNumber, TopicQueue
 from storage.views.unit import UNIT, Units
 from tests.support.broken_logs import batches_of
 from tests.support.log_maker import log_end, segments, set_high_watermark
@@ -115,7 +115,11 @@ class Cluster:
         last, end = self.batches[-1].header, log_end(self.nodes[0])
         sequence = self.model.next_sequence + skip
         place = Stamp(
-            end, SequenceNumber(sequence), last.store_ms, last.flushed_end_offset, last.epoch
+            Offset(end),
+            SequenceNumber(sequence),
+            last.store_ms,
+            last.flushed_end_offset,
+            last.epoch,
         )
         head, payload = stamp(RecordBatch(raw), place, due_ms=due_ms, topic_queue=queues)
         for node in self.nodes:

@@ -5,7 +5,7 @@ from random import Random
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, Stamp, build_blob, stamp
-from hourwheel.types import Epoch, SequenceNumber, ShardId
+from hourwheel.types import Epoch, Offset, SequenceNumber, ShardId
 from storage.files.disk import Disk
 from storage.log.commit_log import CommitLog, Identity, LogConfig, LogWrite
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -25,9 +25,8 @@ def stamped(
 ) -> bytes:
     """The bytes of a batch, stamped."""
     batch = RecordBatch(build_blob(Kind.CONFIG, blob))
-    return b"".join(
-        stamp(batch, Stamp(offset, SequenceNumber(sequence), store_ms, durable_end, Epoch(1)))
-    )
+    at = Stamp(Offset(offset), SequenceNumber(sequence), store_ms, Offset(durable_end), Epoch(1))
+    return b"".join(stamp(batch, at))
 
 
 def publish(
@@ -63,7 +62,7 @@ def fill(log: CommitLog, count: int, *, writes_of: int = 1) -> bytes:
 
 def delete_below(log: CommitLog, offset: int) -> int:
     """Remove the segments that lie below `offset`, files and all; how many they were."""
-    removals = log.begin_delete_below(offset)
+    removals = log.begin_delete_below(Offset(offset))
     for remove in removals:
         remove()
     return len(removals)
@@ -80,7 +79,7 @@ def recovered(
     """Open and recover: (the log, the bytes of all batches that recovery handed out)."""
     log = CommitLog.open(disk, SHARD, config, IDENTITY)
     raw = b""
-    for batch in log.recover(from_offset):
+    for batch in log.recover(Offset(from_offset)):
         assert batch.header.offset == from_offset + len(raw)
         raw += contents(batch)
     log.check()

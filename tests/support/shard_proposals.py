@@ -37,7 +37,7 @@ from hourwheel.internal.v1.state_pb2 import (
     SubscriptionReset,
     TopicConfig,
 )
-from hourwheel.types import GroupId, TopicId
+from hourwheel.types import GroupId, Offset, TopicId
 from node.broker.priorities import place_batch
 from node.broker.small_calls import Merge
 from node.contracts.broker import IncomingMessages
@@ -276,7 +276,7 @@ class ShardProposals:
         self.mastership.prepare(rows, blob.SerializeToString(), self.now_ms, found)
         return found
 
-    def commit_transaction(self, offset: int, queues: list[int] | None = None) -> Token:
+    def commit_transaction(self, offset: Offset, queues: list[int] | None = None) -> Token:
         """Append the commit of a transaction; of one that is not open, with another message."""
         raw = self._messages([self.now_ms + 700])
         if self.shard.views.transactions.is_open(offset):

@@ -9,7 +9,7 @@ from chaos.log_model import LogModel
 from chaos.log_parts.entries import Entry
 from hourwheel.formats.meta import decode
 from hourwheel.formats.tag_gene import GENE_UNKNOWN, sparse_gene
-from hourwheel.types import TopicQueue
+from hourwheel.types import FIRST_OFFSET, Offset, Position, TopicQueue
 from node.shard.checkpoint import ShardPlace
 from node.shard.recovery import ShardConfig, open_shard
 from node.shard.shard import Shard
@@ -47,7 +47,7 @@ def check_views(views: Views, model: LogModel) -> None:
     for (group, number), window in views.acks.items():
         kept = range(model.starts.get(number, 0), len(model.queues[number]))
         resolved = model.resolved.get((group, number), set()).intersection(kept)
-        assert {at for at in kept if window.is_resolved(at)} == resolved
+        assert {at for at in kept if window.is_resolved(Position(at))} == resolved
         places = {
             at: model.held[group, number, at] for at in kept if (group, number, at) in model.held
         }
@@ -66,7 +66,7 @@ def _check_transactions(views: Views, model: LogModel) -> None:
     transactions, known = views.transactions, model.deals.known
     offsets = {True: [], False: []}  # type: dict[bool, list[int]]
     for offset, deal in known.items():
-        one = transactions.find(offset)
+        one = transactions.find(Offset(offset))
         assert one is not None
         assert (one.state.name, one.checks, one.base_sequence) == (
             *(deal.state, deal.checks, deal.base_sequence),
@@ -75,8 +75,8 @@ def _check_transactions(views: Views, model: LogModel) -> None:
         found = transactions.find_token(one.token)
         assert found == one
         offsets[one.is_open].append(offset)
-    assert transactions.offsets_after(0, is_open=True) == sorted(offsets[True])
-    assert transactions.offsets_after(0, is_open=False) == model.deals.decided[::-1]
+    assert transactions.offsets_after(FIRST_OFFSET, is_open=True) == sorted(offsets[True])
+    assert transactions.offsets_after(FIRST_OFFSET, is_open=False) == model.deals.decided[::-1]
     assert transactions.floor_offset == min(offsets[True], default=None)
 
 

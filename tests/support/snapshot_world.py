@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from hourwheel.internal.v1.replication_pb2 import SnapshotEnd, SnapshotHead
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import FIRST_OFFSET, Epoch, Offset, SequenceNumber
 from node.shard.checkpoint import ShardPlace
 from node.shard.dispatcher import DispatchConfig
 from node.shard.job_planner import RetentionConfig
@@ -104,7 +104,9 @@ def hold(world: ShardWorld, number: int = 0) -> HeldSnapshot:
     return stage
 
 
-def receive(stage: HeldSnapshot, disk: Disk, *, replaced_end_offset: int = 0) -> Marker:
+def receive(
+    stage: HeldSnapshot, disk: Disk, *, replaced_end_offset: Offset = FIRST_OFFSET
+) -> Marker:
     """Bring a snapshot to another disk, beside its shard."""
     incoming = Incoming(place_on(disk), EPOCH)
     incoming.begin(SnapshotHead.FromString(stage.head().SerializeToString()))

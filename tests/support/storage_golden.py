@@ -12,7 +12,7 @@ from hourwheel.formats.record_batch import (
     build_publish,
     stamp,
 )
-from hourwheel.types import Epoch, SequenceNumber
+from hourwheel.types import FIRST_OFFSET, Epoch, Offset, SequenceNumber
 from node.shard.checkpoint import ShardPlace
 from node.shard.snapshot_files import (
     LOST_END,
@@ -40,7 +40,14 @@ PATHS = {
     "lost_end": f"{SHARD}/{LOST_END}",
 }
 """Name of the golden file -> the file in a data directory that it is a copy of."""
-MARKED = Marker(100, 50, 200, 25, 2, digest_of([NamedSize("epochs", 96), NamedSize("log/x", 7)]))
+MARKED = Marker(
+    applied_offset=Offset(100),
+    log_start_offset=Offset(50),
+    log_end_offset=Offset(200),
+    replaced_end_offset=Offset(25),
+    file_count=2,
+    digest=digest_of([NamedSize("epochs", 96), NamedSize("log/x", 7)]),
+)
 _LINE_BYTES = 32
 
 
@@ -49,7 +56,7 @@ def build() -> dict[str, bytes]:
     disk = SimulatedDisk()
     log = open_log(disk)
     epochs = EpochFile.open(disk, EPOCHS, IDENTITY)
-    epochs.append(Epoch(1), 0)
+    epochs.append(Epoch(1), FIRST_OFFSET)
     _append(log, RecordBatch(build_blob(Kind.EPOCH_START, b"\x0a\x01n")), 0)
     publish = build_publish(
         [1_700_000_000_123, 1_800_000_000_456],
@@ -70,7 +77,7 @@ def build() -> dict[str, bytes]:
     log.close()
     place = ShardPlace(disk, SHARD, IDENTITY)
     write_marker(place, MARKED)
-    write_lost_end(place, 0x1234)
+    write_lost_end(place, Offset(0x1234))
     return {name: _contents(disk, path) for name, path in PATHS.items()}
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.formats.record_batch import Kind, RecordBatch, build_publish
 from hourwheel.internal.v1.replication_pb2 import FollowerAck, Refused, SyncBeat
-from hourwheel.types import NO_NODE, Epoch, NodeId
+from hourwheel.types import FIRST_OFFSET, NO_NODE, Epoch, NodeId, Offset
 from node.replica.effects import (
     CloseStreams,
     Effect,
@@ -281,7 +281,7 @@ class Story:
         """Remove the segments of a log that lie below a record."""
         log = self.nodes[name].world.shard.log
         delete_below(log, offset_of(int(record)))
-        self.nodes[name].world.shard.recent.truncate(0)
+        self.nodes[name].world.shard.recent.truncate(FIRST_OFFSET)
         self._say(f"{name}: its log begins at {at(log.start_offset)}")
 
     # -- the control plane ------------------------------------------------------------------------
@@ -400,7 +400,7 @@ class Story:
             self._say(f"{there} take a snapshot")
             return
         self._say(f"{there} begin at {at(begin.offset)}")
-        cut = self._records(self.nodes[follower.name], begin.offset)
+        cut = self._records(self.nodes[follower.name], Offset(begin.offset))
         follower.replica.begin_following(begin)
         if cut:
             self._say(f"{follower.name}: cuts {' '.join(cut)}")
@@ -538,12 +538,12 @@ class Story:
     def _log_of(self, node: _Node) -> str:
         return " ".join(self._records(node, node.world.shard.log.start_offset)) or "an empty log"
 
-    def _records(self, node: _Node, start: int) -> list[str]:
+    def _records(self, node: _Node, start: Offset) -> list[str]:
         return [_name(one) for one in node.world.shard.log.scan(start, _end(node))]
 
 
-def _end(node: _Node) -> int:
-    return int(node.world.shard.log.flushed_end_offset)
+def _end(node: _Node) -> Offset:
+    return node.world.shard.log.flushed_end_offset
 
 
 def _name(batch: RecordBatch) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from hourwheel.crc32c import crc32c
-from hourwheel.types import FIRST_SHARD, KEY_MIN, SEQUENCE_MAX, Key
+from hourwheel.types import FIRST_OFFSET, FIRST_SHARD, KEY_MIN, SEQUENCE_MAX, Key, Offset
 from storage.files.file_header import Identity
 from storage.views.unit import NO_UNITS, UNIT, UNIT_BYTES, Units, is_sorted
 from tests.sim.disk import SimulatedCrash, SimulatedDisk
@@ -85,7 +85,7 @@ class WheelWorld:
         self.released: deque[Units] = deque(maxlen=50)
         self.next_sequence = 0
         self.next_run_id = 1
-        self.span_start = 0
+        self.span_start = FIRST_OFFSET
         self.hour_level_end_day = 0
         self.job: Job | None = None
         self._delay_logs: set[str] = set()
@@ -172,7 +172,7 @@ class WheelWorld:
         self.hour_level_end_day = max(
             self.hour_level_end_day, day_of(self.now_ms) + self.config.hour_level_days
         )
-        span_end = len(self.log.data)
+        span_end = Offset(len(self.log.data))
         job = FlushJob(
             self.place,
             FlushSource(self.wheel.freeze(), self.cursor, self.log, (self.span_start, span_end)),

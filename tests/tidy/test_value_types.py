@@ -14,9 +14,18 @@ from tests.tidy import tree
 ROOMS: Final = ("node/", "replication/", "storage/", "hourwheel/formats/")
 """Not `timewheel`: it works with bounds between messages, see `hourwheel.types.Key`."""
 TYPES: Final = {
+    "applied_offset": "Offset",
     "base_sequence": "SequenceNumber",
+    "committed_offset": "Offset",
+    "end_offset": "Offset",
+    "end_position": "Position",
     "epoch": "Epoch",
+    "first_new_topic_id": "TopicId",
+    "first_position": "Position",
     "group_id": "GroupId",
+    "log_end_offset": "Offset",
+    "log_start_offset": "Offset",
+    "next_position": "Position",
     "next_sequence": "SequenceNumber",
     "node_id": "NodeId",
     "published_epoch": "Epoch",
@@ -25,6 +34,9 @@ TYPES: Final = {
     "sequence_floor": "SequenceNumber",
     "shard": "ShardId",
     "shard_id": "ShardId",
+    "start_offset": "Offset",
+    "start_position": "Position",
+    "visible_end": "Position",
     "topic_id": "TopicId",
     "topic_queue": "TopicQueue",
 }

@@ -12,11 +12,11 @@ import numpy as np
 
 from hourwheel import errors
 from hourwheel.outcomes import MessageState
-from hourwheel.types import KEY_MIN, SEQUENCE_MAX
+from hourwheel.types import KEY_MIN, SEQUENCE_MAX, SequenceNumber
 from node.catalog.serving import Serving
 from node.consumers.loop_share import LoopShare
 from node.contracts.pending_page import KeyPage, KeyPart, ids_of
-from node.contracts.pending_token import KeyQuery, Position, Purpose, TokenMaker
+from node.contracts.pending_token import KeyQuery, Purpose, Reached, TokenMaker
 from node.shard.named_messages import are_shown
 from storage.views.catalog_items import Topic
 from storage.views.key_rows import Hashes, KeyRows, hash_keys
@@ -56,7 +56,7 @@ class KeyListing:
             if count_max:
                 page.parts.append(part)
             if page.matched_count == count_max > 0 or now() >= until:
-                page.next_token = maker.pack(Position(KEY_MIN, below))
+                page.next_token = maker.pack(Reached(KEY_MIN, below))
                 return page
             await rest()
 
@@ -71,7 +71,7 @@ class KeyListing:
 
     def _sort_out(
         self, topic: Topic, rows: KeyRows, count_max: int, query: KeyQuery
-    ) -> tuple[KeyPart, int]:
+    ) -> tuple[KeyPart, SequenceNumber]:
         """(the first messages of some rows, the last sequence that was looked at)."""
         views = self._shard.views
         sequences = rows.sequence
@@ -103,7 +103,7 @@ class KeyListing:
         units["attempt"] = 1  # with the due time of its id
         ids = ids_of(self._shard.shard_id, views, units)
         last = sequences[chosen[-1]] if is_cut else sequences[-1]
-        return KeyPart(ids, states[chosen], due_now[chosen]), int(last)
+        return KeyPart(ids, states[chosen], due_now[chosen]), SequenceNumber(int(last))
 
     def check(self) -> None:
         """Raises ShuttingDown, NotMaster; Unavailable while the index is being built."""

@@ -20,6 +20,7 @@ from hourwheel.errors import HourwheelError, Unavailable
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import Prepared
+from hourwheel.types import FIRST_OFFSET, Offset
 from node.broker.transactions.service import TransactionService
 from node.broker.transactions.timers import Timers
 from node.catalog.serving import Serving
@@ -46,11 +47,11 @@ class CheckDesk:
         self._begun_ms = serving.now_ms()
         """Since when they may be rolled back."""
         self._may_ask = self._may_expire = True
-        self._seen_offset = 0
+        self._seen_offset = FIRST_OFFSET
         """Those up to here have a timer, or are decided."""
         self._timers = Timers()
         """When to look at each."""
-        self._ready: dict[str, dict[int, None]] = {}
+        self._ready: dict[str, dict[Offset, None]] = {}
         """Producer group -> offsets that are to be asked about, in the order they got so."""
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         """Producer group -> polls that wait."""
@@ -100,7 +101,7 @@ class CheckDesk:
             self._look_at_due(now_ms)
 
     def _look_at_due(self, now_ms: int) -> None:
-        over: dict[int, None] = {}
+        over: dict[Offset, None] = {}
         for _ in range(LOOKED_AT_ONCE):
             offset = self._timers.pop_due(now_ms) if len(over) < _EXPIRED_AT_ONCE else None
             if offset is None:
@@ -149,16 +150,16 @@ class CheckDesk:
             later_ms = max(now_ms + _AGAIN_MS, self._next_ms(one))
             self._timers.set(one.offset, min(later_ms, end_ms))
 
-    async def _expire(self, offsets: list[int]) -> None:
+    async def _expire(self, offsets: list[Offset]) -> None:
         with suppress(HourwheelError):  # the next look tries again, or another master does
             await self._service.expire(offsets)
 
-    def _forget(self, offset: int, one: Transaction | None) -> None:
+    def _forget(self, offset: Offset, one: Transaction | None) -> None:
         groups = list(self._ready) if one is None else [one.producer_group]
         for group in groups:
             self._drop(group, offset)
 
-    def _drop(self, group: str, offset: int) -> None:
+    def _drop(self, group: str, offset: Offset) -> None:
         ready = self._ready.get(group)
         if ready is not None:
             ready.pop(offset, None)

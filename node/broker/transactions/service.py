@@ -22,7 +22,7 @@ from hourwheel.formats.transaction_id import TransactionId
 from hourwheel.formats.transaction_step import Step
 from hourwheel.internal.v1.state_pb2 import Prepared
 from hourwheel.outcomes import TransactionState
-from hourwheel.types import DUE_MS_MAX
+from hourwheel.types import DUE_MS_MAX, FIRST_OFFSET, Offset
 from node.broker.priorities import check_room, place_batch
 from node.broker.publish_service import PublishService, check_instants, queues_of_many
 from node.broker.transactions.defaults import TransactionDefaults
@@ -71,7 +71,7 @@ class TransactionService:
         self._serving, self._publishing = serving, publishing
         self._catalog_service, self._expiry, self._defaults = catalog_service, expiry, defaults
         self._mastership, self._shard = serving.mastership, serving.mastership.shard
-        self._ending: dict[int, asyncio.Future[None]] = {}
+        self._ending: dict[Offset, asyncio.Future[None]] = {}
         """Offset of a transaction that is being ended -> done when it is."""
         self._preparing_bytes = 0
         self.withheld = Withheld(mender)
@@ -221,12 +221,12 @@ class TransactionService:
         left = {found.name for found in map(catalog.find_topic_by_id, one.topic_ids) if found}
         return one if left.issubset(topics) else self.find(of, topics)
 
-    def is_ending(self, offset: int) -> bool:
+    def is_ending(self, offset: Offset) -> bool:
         """Whether somebody's word about this transaction is on its way into the log."""
         return offset in self._ending
 
     @contextmanager
-    def _ending_it(self, offset: int) -> Iterator[None]:
+    def _ending_it(self, offset: Offset) -> Iterator[None]:
         self._ending[offset] = done = asyncio.get_running_loop().create_future()
         try:
             yield
@@ -234,7 +234,7 @@ class TransactionService:
             del self._ending[offset]
             done.set_result(None)
 
-    async def expire(self, offsets: Sequence[int]) -> None:
+    async def expire(self, offsets: Sequence[Offset]) -> None:
         """Roll back those that are not being ended: their outcome was not reported in time."""
         with ExitStack() as ending:
             over = [offset for offset in offsets if offset not in self._ending]
@@ -244,7 +244,7 @@ class TransactionService:
                 done = await self.step(over, Step.EXPIRE)
                 self._serving.stats.transactions_expired += int(done.sum())
 
-    async def step(self, offsets: Sequence[int], step: Step) -> NDArray[np.bool_]:
+    async def step(self, offsets: Sequence[Offset], step: Step) -> NDArray[np.bool_]:
         """Append a row of TRANSACT for each of these; which of them have changed something."""
         rows = np.zeros(len(offsets), TRANSACT_ROW)
         rows["prepare_offset"], rows["step"] = offsets, step
@@ -409,9 +409,9 @@ def _batch_of(parts: Sequence[PreparedPart], gene_spec: int) -> bytes:
     )
 
 
-def _read_token(token: bytes) -> tuple[bytes, int]:
+def _read_token(token: bytes) -> tuple[bytes, Offset]:
     if not token:
-        return _OPEN, 0
+        return _OPEN, FIRST_OFFSET
     if len(token) != _TOKEN_BYTES or token[:1] not in (_OPEN, _DECIDED):
         raise errors.InvalidArgument("no page token of this call", field="page_token")
-    return token[:1], int.from_bytes(token[1:], "big")
+    return token[:1], Offset(int.from_bytes(token[1:], "big"))

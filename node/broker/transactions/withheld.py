@@ -7,6 +7,7 @@ this node can read them again.
 from collections.abc import Callable
 
 from hourwheel.errors import HourwheelError
+from hourwheel.types import Offset
 from node.repair.record_mender import RecordMender
 from storage.views.transactions import Transaction
 
@@ -17,15 +18,15 @@ class Withheld:
     def __init__(self, mender: RecordMender) -> None:
         """`mender` repairs them, where another replica has their bytes."""
         self._mender = mender
-        self._readable_ms: dict[int, int | None] = {}
+        self._readable_ms: dict[Offset, int | None] = {}
         """Offset -> since when it can be read again; None: it cannot."""
 
-    def note(self, offset: int, error: HourwheelError | FileNotFoundError) -> None:
+    def note(self, offset: Offset, error: HourwheelError | FileNotFoundError) -> None:
         """This one's PREPARE cannot be read."""
         self._readable_ms[offset] = None
         self._mender.note(offset, error)
 
-    def look(self, now_ms: int, is_open: Callable[[int], bool]) -> list[int]:
+    def look(self, now_ms: int, is_open: Callable[[Offset], bool]) -> list[Offset]:
         """Once a second: those that were repaired since; what has ended is forgotten."""
         repaired = []
         for offset, readable_ms in list(self._readable_ms.items()):
@@ -36,7 +37,7 @@ class Withheld:
                 repaired.append(offset)
         return repaired
 
-    def is_damaged(self, offset: int) -> bool:
+    def is_damaged(self, offset: Offset) -> bool:
         """Whether it could not be read, and is not repaired yet."""
         return offset in self._mender
 

@@ -18,7 +18,7 @@ from typing import Final
 from hourwheel import errors
 from hourwheel.internal.v1.replication_pb2 import SnapshotHead
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import NO_EPOCH, NodeId
+from hourwheel.types import FIRST_OFFSET, NO_EPOCH, NodeId, Offset
 from node.cluster.restored_control import find_restored
 from node.shard.checkpoint import MANIFEST, ShardPlace
 from node.shard.node_meta import CONTROL, CONTROL_ALONE
@@ -155,20 +155,22 @@ def _log_state(place: ShardPlace) -> LogState:
     segments = []
     for start, following in zip(known, [*known[1:], None], strict=True):
         path = segment_path(place.under("log"), start)
-        end = start + _size_of(disk, path) - FILE_HEADER_BYTES if following is None else following
-        segments.append(SegmentInfo(path, start, type(start)(end), NO_STORE_MS))
+        end = following
+        if end is None:
+            end = Offset(start + _size_of(disk, path) - FILE_HEADER_BYTES)
+        segments.append(SegmentInfo(path, start, end, NO_STORE_MS))
     return LogState(NO_EPOCH, _committed_offset(place), segments, ())
 
 
-def _committed_offset(place: ShardPlace) -> int:
+def _committed_offset(place: ShardPlace) -> Offset:
     """All below it is committed, and there."""
     # What a checkpoint has folded in was committed: a power cut leaves an older mark, no older one.
-    applied = 0
+    applied = FIRST_OFFSET
     if place.disk.exists(place.under(MANIFEST)):
         found = atomic_file.read(
             place.disk, place.under(MANIFEST), FileType.CHECKPOINT, place.identity
         )
-        applied = Checkpoint.FromString(found.payload).applied_offset
+        applied = Offset(Checkpoint.FromString(found.payload).applied_offset)
     has_peers = place.disk.exists(place.under(WATERMARK))
     name, file_type = (
         (WATERMARK, FileType.HIGH_WATERMARK) if has_peers else (FLUSHED_MARK, FileType.FLUSHED_MARK)
@@ -209,9 +211,9 @@ def _store(
         cluster_id=place.identity.cluster_id.hex(),
         node_id=node_id,
         made_ms=made_ms,
-        applied_offset=head.applied_offset,
+        applied_offset=Offset(head.applied_offset),
         views_ms=_views_ms(bytes(checkpoint)),
-        log_start_offset=head.log_start_offset,
+        log_start_offset=Offset(head.log_start_offset),
         log_end_offset=_log_end(head),
         files=tuple(
             BackupFile(file.name, file.size_bytes, tuple(parts))
@@ -222,9 +224,9 @@ def _store(
     return Captured(repository.complete(manifest), manifest, puts.new_bytes)
 
 
-def _log_end(head: SnapshotHead) -> int:
+def _log_end(head: SnapshotHead) -> Offset:
     files = [NamedSize(one.name, one.size_bytes) for one in head.files]
-    return check_log_files(files, head.log_start_offset)
+    return check_log_files(files, Offset(head.log_start_offset))
 
 
 def _large_pieces(snapshot: HeldSnapshot) -> Iterator[tuple[int, bytes]]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from hourwheel import errors
-from hourwheel.types import DUE_MS_MAX, NodeId
+from hourwheel.types import DUE_MS_MAX, NodeId, Offset
 from node.config.checks import NODE_ID
 from node.shard.snapshot_files import (
     FILE_BYTES_MAX,
@@ -64,12 +64,12 @@ class Manifest:
     node_id: NodeId
     made_ms: int
     """When it was begun."""
-    applied_offset: int
+    applied_offset: Offset
     """The views are those of the log below it."""
     views_ms: int
     """The latest store time below that offset: no moment before it can be restored by the views."""
-    log_start_offset: int
-    log_end_offset: int
+    log_start_offset: Offset
+    log_end_offset: Offset
     files: tuple[BackupFile, ...]
     control: tuple[Piece, ...] = ()
     """The control state, encoded; none: the node had none."""

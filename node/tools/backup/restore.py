@@ -39,7 +39,7 @@ from hourwheel.formats.record_batch import (
 )
 from hourwheel.internal.v1.state_pb2 import ConfigChange, RecurrenceChange
 from hourwheel.outcomes import CancelOutcome
-from hourwheel.types import DISPATCH_TOPIC, FIRST_SHARD, SEQUENCE_MAX, Epoch, Key, NodeId
+from hourwheel.types import DISPATCH_TOPIC, FIRST_SHARD, SEQUENCE_MAX, Epoch, Key, NodeId, Offset
 from node.cluster.restored_control import remove_restored, write_restored
 from node.replica.mastership import opening_records
 from node.shard.checkpoint import ShardPlace
@@ -125,7 +125,7 @@ class Restored:
     overdue_count: int
     """That fell due before, and are still pending."""
     discarded_count: int
-    log_end_offset: int
+    log_end_offset: Offset
     recurrence_count: int = 0
     """Recurrences of which what was missed is discarded."""
     user_count: int = 0
@@ -299,7 +299,7 @@ def _cut(place: ShardPlace, manifest: Manifest, until_ms: int) -> None:
     """Cut the log in front of the first batch that was stored later."""
     log = CommitLog.open(place.disk, place.directory, LogConfig(), place.identity)
     from_ = manifest.applied_offset if manifest.views_ms <= until_ms else log.start_offset
-    cut: int | None = None
+    cut: Offset | None = None
     for batch in log.recover(from_):
         if cut is None and batch.header.store_ms > until_ms:
             cut = batch.header.offset

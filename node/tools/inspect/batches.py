@@ -8,7 +8,7 @@ from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.formats.record_batch import Flag, Header, Kind, RecordBatch
 from hourwheel.internal.v1.state_pb2 import ConfigChange, EpochStart, Prepared, RecurrenceChange
-from hourwheel.types import SequenceNumber
+from hourwheel.types import Offset, SequenceNumber
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
     HeaderWalk,
@@ -27,7 +27,7 @@ _QUEUES_SHOWN: Final = 4
 
 
 def find_segment(
-    files: ShardFiles, offset: int | None, sequence: SequenceNumber | None
+    files: ShardFiles, offset: Offset | None, sequence: SequenceNumber | None
 ) -> str | None:
     """Path of the segment that holds an offset or a sequence, or of the first; None for none.
 
@@ -46,7 +46,7 @@ def find_segment(
     return segment_file(files, chosen)
 
 
-def _first_sequence(files: ShardFiles, start: int) -> float:
+def _first_sequence(files: ShardFiles, start: Offset) -> float:
     """Base sequence of a segment's first batch; infinite where there is none."""
     file, _ = files.open_checked(segment_file(files, start), FileType.LOG_SEGMENT)
     with closing(file):
@@ -60,13 +60,13 @@ def batches(
     path: str,
     report: Report,
     *,
-    offset: int | None = None,
+    offset: Offset | None = None,
     sequence: SequenceNumber | None = None,
 ) -> Iterator[Row]:
     """Rows of a segment's batches from the one that holds `offset` or `sequence` on, verified."""
     file, head = files.open_checked(path, FileType.LOG_SEGMENT)
     with closing(file):
-        start = head.base
+        start = Offset(head.base)
         walk = HeaderWalk(file, start, start, end_of(file, start))
         for header in walk:
             if offset is not None and walk.next_offset <= offset:
@@ -187,9 +187,10 @@ def find_message(files: ShardFiles, path: str, sequence: SequenceNumber) -> Row 
     """
     file, head = files.open_checked(path, FileType.LOG_SEGMENT)
     with closing(file):
-        for header in HeaderWalk(file, head.base, head.base, end_of(file, head.base)):
+        start = Offset(head.base)
+        for header in HeaderWalk(file, start, start, end_of(file, start)):
             if header.kind == Kind.PUBLISH and _reaches(header, sequence):
-                position = header.offset - head.base + FILE_HEADER_BYTES
+                position = header.offset - start + FILE_HEADER_BYTES
                 raw = file.pread(header.total_bytes, position)
                 return None if sequence < header.base_sequence else _message(raw, header, sequence)
     return None

@@ -35,12 +35,12 @@ class Digests(NamedTuple):
     """Of the checkpoint and the log behind it."""
     rebuilt: str
     """Of the whole log alone; empty where the log does not reach back to its beginning."""
-    applied_offset: int
+    applied_offset: Offset
 
 
 @contextmanager
 def opened_copy(
-    directory: Path, *, without_views: bool = False, until: int | None = None
+    directory: Path, *, without_views: bool = False, until: Offset | None = None
 ) -> Iterator[Opened]:
     """A copy of a data directory, open.
 
@@ -68,17 +68,17 @@ def opened_copy(
         opened.shard.log.close()
 
 
-def _set_watermark(place: ShardPlace, offset: int) -> None:
+def _set_watermark(place: ShardPlace, offset: Offset) -> None:
     """A replica applies what it knows to be committed: say that this is it."""
     path = place.under(WATERMARK)
     if place.disk.exists(path):
         place.disk.remove(path)
     mark = FlushedMark.open(place.disk, path, place.identity, FileType.HIGH_WATERMARK)
-    mark.store(Offset(offset))
+    mark.store(offset)
     mark.close()
 
 
-def digests_of(directory: Path, until: int | None = None) -> Digests:
+def digests_of(directory: Path, until: Offset | None = None) -> Digests:
     """Restore and rebuild, and hold the invariants of both.
 
     Raises:
@@ -89,7 +89,7 @@ def digests_of(directory: Path, until: int | None = None) -> Digests:
         with opened_copy(directory, without_views=without_views, until=until) as opened:
             opened.shard.check()
             views = opened.shard.views
-            found.append((views.digest(), int(views.applied_offset)))
+            found.append((views.digest(), views.applied_offset))
             if opened.shard.log.start_offset > 0:
                 break
     restored, offset = found[0]

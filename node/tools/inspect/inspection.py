@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import SequenceNumber
+from hourwheel.types import FIRST_OFFSET, SequenceNumber
 from node.shard.checkpoint import MANIFEST
 from node.shard.node_meta import NODE_META
 from node.tools.inspect.batches import batches, find_message, find_segment
@@ -147,7 +147,7 @@ def _verify_parts(files: ShardFiles, part: str, report: Report) -> None:
         facts = verify_log(files, found, manifest)
         report.take(found)
     starts = segment_starts(files)
-    log_start = starts[0] if starts else 0
+    log_start = starts[0] if starts else FIRST_OFFSET
     checks: dict[str, Callable[[Checkpoint, Report], None]] = {
         WHEEL: lambda manifest, found: verify_wheel(files, manifest, found, log_start=log_start),
         QUEUES: lambda manifest, found: verify_queues(files, manifest, found, log_start=log_start),

@@ -13,6 +13,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.formats.record_batch import HEADER_BYTES, Header, Kind, unpack_header
+from hourwheel.types import FIRST_OFFSET, Offset
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.report import READ_ERRORS, Report, Row, instant
 from storage.files import atomic_file
@@ -44,9 +45,9 @@ class HeaderWalk:
     def __init__(
         self,
         file: File,
-        start_offset: int,
-        from_: int,
-        end: int,
+        start_offset: Offset,
+        from_: Offset,
+        end: Offset,
         *,
         small_batch_bytes: int = _SMALL_BATCH_BYTES,
     ) -> None:
@@ -68,10 +69,10 @@ class HeaderWalk:
             except errors.InvalidBatch as error:
                 self.fault = error.message
                 return
-            self.next_offset += header.total_bytes
+            self.next_offset = header.end_offset
             yield header
 
-    def _header_at(self, offset: int) -> Header:
+    def _header_at(self, offset: Offset) -> Header:
         inside = offset - self._window_at
         if inside + HEADER_BYTES > len(self._window):
             at = offset - self._start + FILE_HEADER_BYTES
@@ -93,14 +94,16 @@ def kind_name(number: int) -> str:
     return Kind(number).name if number in set(Kind) else str(number)
 
 
-def mark_offset(files: ShardFiles, path: str, file_type: FileType = FileType.FLUSHED_MARK) -> int:
+def mark_offset(
+    files: ShardFiles, path: str, file_type: FileType = FileType.FLUSHED_MARK
+) -> Offset:
     """The flushed mark: what lies below it was durable. 0 where there is none.
 
     Raises:
         CorruptFile: the file is damaged.
     """
     if not files.disk.exists(path):
-        return 0
+        return FIRST_OFFSET
     file, _ = files.open_checked(path, file_type)
     with closing(file):
         raw = file.pread(_MARK_SLOTS * _MARK_SLOT.size, FILE_HEADER_BYTES)
@@ -111,33 +114,33 @@ def mark_offset(files: ShardFiles, path: str, file_type: FileType = FileType.FLU
     ]
     if not found:
         raise errors.CorruptFile("neither slot of the flushed mark is intact", file=path)
-    return int(max(found))
+    return Offset(max(found))
 
 
-def find_mark(files: ShardFiles, report: Report) -> int:
+def find_mark(files: ShardFiles, report: Report) -> Offset:
     """The shard's flushed mark; damage goes into the report."""
     path = files.path(MARK)
     try:
         return mark_offset(files, path)
     except READ_ERRORS as error:
         report.caught(error, path)
-        return 0
+        return FIRST_OFFSET
 
 
-def segment_starts(files: ShardFiles) -> list[int]:
+def segment_starts(files: ShardFiles) -> list[Offset]:
     """Start offsets of all segments, by their names, ascending."""
     starts = (find_start_offset(name) for name in files.list(LOG, LOG_SUFFIX))
-    return sorted(int(start) for start in starts if start is not None)
+    return sorted(start for start in starts if start is not None)
 
 
-def segment_file(files: ShardFiles, start: int, suffix: str = LOG_SUFFIX) -> str:
+def segment_file(files: ShardFiles, start: Offset, suffix: str = LOG_SUFFIX) -> str:
     """Path of a segment, or of its index."""
     return files.path(LOG, f"{start:020d}{suffix}")
 
 
-def end_of(file: File, start: int) -> int:
+def end_of(file: File, start: Offset) -> Offset:
     """The offset at which a segment's file ends now."""
-    return start + max(file.size() - FILE_HEADER_BYTES, 0)
+    return Offset(start + max(file.size() - FILE_HEADER_BYTES, 0))
 
 
 # --- segments -----------------------------------------------------------------------------------
@@ -164,7 +167,12 @@ def show_segments(files: ShardFiles, report: Report) -> None:
 
 
 def is_unfinished(
-    files: ShardFiles, path: str, start: int, starts: list[int], mark: int, report: Report
+    files: ShardFiles,
+    path: str,
+    start: Offset,
+    starts: list[Offset],
+    mark: Offset,
+    report: Report,
 ) -> bool:
     """Whether a segment that cannot be read is being made or removed now; then it is remarked."""
     if not files.disk.exists(path):
@@ -178,7 +186,9 @@ def is_unfinished(
     return False
 
 
-def segment_row(files: ShardFiles, path: str, start: int, report: Report, mark: int | None) -> Row:
+def segment_row(
+    files: ShardFiles, path: str, start: Offset, report: Report, mark: Offset | None
+) -> Row:
     """What one segment holds.
 
     Args:
@@ -221,7 +231,12 @@ def segment_row(files: ShardFiles, path: str, start: int, report: Report, mark: 
 
 
 def tell_fault(
-    report: Report, path: str, start: int, bad_and_end: tuple[int, int], why: str, mark: int | None
+    report: Report,
+    path: str,
+    start: Offset,
+    bad_and_end: tuple[Offset, Offset],
+    why: str,
+    mark: Offset | None,
 ) -> None:
     """Bad bytes: damage, or the tail of the last segment (`mark` is given), not durable yet."""
     bad, end = bad_and_end
@@ -273,10 +288,10 @@ def read_index(files: ShardFiles, path: str) -> SparseIndex:
     """A sparse index. Raises `CorruptFile`."""
     found = atomic_file.read_any(files.disk, path)
     files.check_header(found.header, path, FileType.LOG_INDEX)
-    return SparseIndex.unpack(found.payload, found.header.base, path)
+    return SparseIndex.unpack(found.payload, Offset(found.header.base), path)
 
 
-def index_path(files: ShardFiles, start: int) -> str:
+def index_path(files: ShardFiles, start: Offset) -> str:
     """Path of a segment's index."""
     return segment_file(files, start, INDEX_SUFFIX)
 

@@ -91,11 +91,11 @@ class Report:
         except READ_ERRORS as error:
             self.caught(error, file)
 
-    def damaged(self, file: str, offset: int | None, why: str) -> None:
+    def damaged(self, file: str, position: int | None, why: str) -> None:
         """Note damage, of one place once."""
-        found = Damage(file, offset, why)
+        found = Damage(file, position, why)
         is_known = any(
-            one == found or (one.file, one.offset) == (file, offset) != (file, None)
+            one == found or (one.file, one.offset) == (file, position) != (file, None)
             for one in self.damage
         )
         if not is_known:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import SequenceNumber
+from hourwheel.types import FIRST_OFFSET, Offset, Position, SequenceNumber
 from node.broker.disk_guard import RESERVE
 from node.shard.checkpoint import run_state
 from node.shard.snapshot_files import unpack_lost_end, unpack_marker
@@ -46,13 +46,13 @@ class InspectOptions:
     path: str = ""
     """Relative to the disk's root, which is the data directory if there is one."""
     is_folder: bool = True
-    offset: int | None = None
+    offset: Offset | None = None
     """Of the commit log: batches from there on."""
     sequence: SequenceNumber | None = None
     """Of a message: all that is known of it."""
     hour: int | None = None
     """Hours since the Unix epoch: its slots."""
-    position: int | None = None
+    position: Position | None = None
     """In a consume queue: entries from there on."""
     limit: int = 20
     """Rows of what there may be many of."""
@@ -89,11 +89,10 @@ def inspect_file(files: ShardFiles, options: InspectOptions, report: Report) -> 
 def _segment(
     files: ShardFiles, header: FileHeader, options: InspectOptions, report: Report
 ) -> None:
-    is_last = segment_starts(files)[-1:] == [header.base]
+    start = Offset(header.base)
+    is_last = segment_starts(files)[-1:] == [start]
     mark = find_mark(files, report) if is_last else None
-    report.add(
-        "segment", options.path, [segment_row(files, options.path, header.base, report, mark)]
-    )
+    report.add("segment", options.path, [segment_row(files, options.path, start, report, mark)])
     rows = batches(files, options.path, report, offset=options.offset, sequence=options.sequence)
     report.add("batches", options.path, rows, options.limit)
     if options.verify:
@@ -166,7 +165,7 @@ def _run(files: ShardFiles, _: FileHeader, options: InspectOptions, report: Repo
     show_run(files, options.path, manifest, report, hour=options.hour, limit=options.limit)
     if not options.verify:
         return
-    blobs = Blobs(files, log_start=0)
+    blobs = Blobs(files, log_start=FIRST_OFFSET)
     with closing(blobs), closing(open_run(files, options.path, manifest)) as run:
         for units in verify_run(run, run_state(run), report):
             if files.folder:  # else its delay logs are not at hand

@@ -22,7 +22,7 @@ from hourwheel.crc32c import crc32c
 from hourwheel.formats import record_batch
 from hourwheel.formats.record_batch import HEADER_BYTES, Header, Kind, RecordBatch, unpack_header
 from hourwheel.internal.v1.state_pb2 import Checkpoint
-from hourwheel.types import NO_EPOCH, Epoch, SequenceNumber
+from hourwheel.types import FIRST_OFFSET, NO_EPOCH, Epoch, Offset, SequenceNumber
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.log import (
     EPOCHS,
@@ -54,13 +54,13 @@ _BAD_MESSAGES_REPORTED: Final = 3
 class LogFacts:
     """What a verified log tells those who check the views."""
 
-    start_offset: int = 0
-    end_offset: int = 0
+    start_offset: Offset = FIRST_OFFSET
+    end_offset: Offset = FIRST_OFFSET
     batches: int = 0
     messages: int = 0
     next_sequence: SequenceNumber | None = None
     """Behind the last batch; None before the first."""
-    sequence_at_applied: int | None = None
+    sequence_at_applied: SequenceNumber | None = None
     """`next_sequence` of the log at the manifest's applied offset, where that is in the log."""
 
 
@@ -70,33 +70,33 @@ class _Walked:
 
     report: Report
     facts: LogFacts
-    mark: int
-    applied: int | None
+    mark: Offset
+    applied: Offset | None
     epochs: tuple[EpochEntry, ...] = ()
     epoch: Epoch = NO_EPOCH
     is_known: bool = False
     """There was a batch before, and nothing is lost in between."""
     has_applied: bool = False
-    indexed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    indexed: dict[Offset, tuple[int, int]] = field(default_factory=dict)
     """Of the segment's index: offset -> (base sequence, store time)."""
 
-    def epoch_at(self, offset: int) -> int:
+    def epoch_at(self, offset: Offset) -> Epoch:
         """The epoch that the history gives a batch; 0 without any."""
         found = bisect_right(self.epochs, offset, key=lambda one: one.start_offset)
-        return int(self.epochs[found - 1].epoch) if found else 0
+        return self.epochs[found - 1].epoch if found else NO_EPOCH
 
 
 def verify_log(files: ShardFiles, report: Report, manifest: Checkpoint | None) -> LogFacts:
     """Verify the whole log of a shard."""
     facts = LogFacts()
-    applied = manifest.applied_offset if manifest else None
+    applied = Offset(manifest.applied_offset) if manifest else None
     walked = _Walked(report, facts, find_mark(files, report), applied)
     try:
         walked.epochs = read_epochs(files, files.path(EPOCHS))
     except READ_ERRORS as error:
         report.caught(error, files.path(EPOCHS))
     starts = segment_starts(files)
-    facts.start_offset = facts.end_offset = starts[0] if starts else 0
+    facts.start_offset = facts.end_offset = starts[0] if starts else FIRST_OFFSET
     for start in starts:
         _verify_segment(files, start, starts, walked)
     _verify_ends(files, walked, starts)
@@ -107,14 +107,14 @@ def verify_segment(files: ShardFiles, path: str, report: Report) -> None:
     """Verify one segment by itself."""
     file, header = files.open_checked(path, FileType.LOG_SEGMENT)
     with closing(file):
-        start = header.base
+        start = Offset(header.base)
         is_last = segment_starts(files)[-1:] == [start]
         walked = _Walked(report, LogFacts(), find_mark(files, report), None)
         durable_to = walked.mark if is_last else None
         _walk_all(file, path, start, end_of(file, start), walked, durable_to=durable_to)
 
 
-def _verify_ends(files: ShardFiles, walked: _Walked, starts: list[int]) -> None:
+def _verify_ends(files: ShardFiles, walked: _Walked, starts: list[Offset]) -> None:
     facts, report = walked.facts, walked.report
     where = segment_file(files, starts[-1]) if starts else files.path(LOG)
     if walked.mark > facts.end_offset and report.is_good:
@@ -143,7 +143,9 @@ def _verify_ends(files: ShardFiles, walked: _Walked, starts: list[int]) -> None:
         report.damaged(where, None, f"no record batch begins at {applied}, which was applied")
 
 
-def _verify_segment(files: ShardFiles, start: int, starts: list[int], walked: _Walked) -> None:
+def _verify_segment(
+    files: ShardFiles, start: Offset, starts: list[Offset], walked: _Walked
+) -> None:
     path, report, facts = segment_file(files, start), walked.report, walked.facts
     if start != facts.end_offset and report.is_good:
         at = min(facts.end_offset, start)
@@ -161,14 +163,20 @@ def _verify_segment(files: ShardFiles, start: int, starts: list[int], walked: _W
         walked.indexed = _entries_of(index)
         durable_to = None
         if start == starts[-1]:
-            covered = index.end_offset if index else 0
-            durable_to = max(walked.mark, walked.applied or 0, covered)
+            covered = index.end_offset if index else FIRST_OFFSET
+            durable_to = max(walked.mark, walked.applied or FIRST_OFFSET, covered)
         _walk_all(file, path, start, end, walked, durable_to=durable_to)
         _verify_index(files, start, index, walked)
 
 
 def _walk_all(
-    file: File, path: str, start: int, end: int, walked: _Walked, *, durable_to: int | None
+    file: File,
+    path: str,
+    start: Offset,
+    end: Offset,
+    walked: _Walked,
+    *,
+    durable_to: Offset | None,
 ) -> None:
     """Walk over a segment, also behind what is damaged, and note all that is wrong.
 
@@ -179,7 +187,7 @@ def _walk_all(
         walk = BatchWalk(file, start, at, end)
         for batch in walk:
             _verify_batch(batch, path, start, walked)
-        bad = facts.end_offset = int(walk.next_offset)
+        bad = facts.end_offset = walk.next_offset
         if walk.fault is None:
             return
         position = bad - start + FILE_HEADER_BYTES
@@ -201,7 +209,7 @@ def _walk_all(
         walked.is_known = False  # what was lost had unknown sequences and epochs
 
 
-def _headers_behind(file: File, start: int, bad: int, end: int) -> Iterator[Header]:
+def _headers_behind(file: File, start: Offset, bad: Offset, end: Offset) -> Iterator[Header]:
     """Headers behind `bad` that stand where they say they do."""
     at = bad + _ALIGNMENT
     while at < end:
@@ -212,14 +220,14 @@ def _headers_behind(file: File, start: int, bad: int, end: int) -> Iterator[Head
         found = raw.find(_MAGIC)
         while found >= 0:
             if found % _ALIGNMENT == 0:
-                header = _header_at(file, start, at + found)
+                header = _header_at(file, start, Offset(at + found))
                 if header is not None:
                     yield header
             found = raw.find(_MAGIC, found + 1)
         at += len(raw)
 
 
-def _header_at(file: File, start: int, offset: int) -> Header | None:
+def _header_at(file: File, start: Offset, offset: Offset) -> Header | None:
     try:
         header = unpack_header(file.pread(HEADER_BYTES, offset - start + FILE_HEADER_BYTES))
     except errors.InvalidBatch:
@@ -227,12 +235,12 @@ def _header_at(file: File, start: int, offset: int) -> Header | None:
     return header if header.offset == offset else None
 
 
-def _find_next(file: File, start: int, bad: int, end: int) -> int | None:
+def _find_next(file: File, start: Offset, bad: Offset, end: Offset) -> Offset | None:
     """Where the next batch begins behind a bad one; None where there is none."""
     return next((header.offset for header in _headers_behind(file, start, bad, end)), None)
 
 
-def _find_proof(file: File, start: int, bad: int, end: int) -> int | None:
+def _find_proof(file: File, start: Offset, bad: Offset, end: Offset) -> Offset | None:
     """A batch behind `bad` which says that `bad` was durable when it was built; see recovery."""
     for header in _headers_behind(file, start, bad, end):
         head_bytes = min(HEADER_BYTES + header.stamped_bytes, LOG_BATCH_BYTES_MAX)
@@ -243,7 +251,7 @@ def _find_proof(file: File, start: int, bad: int, end: int) -> int | None:
     return None
 
 
-def _verify_batch(batch: RecordBatch, path: str, start: int, walked: _Walked) -> None:
+def _verify_batch(batch: RecordBatch, path: str, start: Offset, walked: _Walked) -> None:
     """What a batch that is intact by itself must have in common with its neighbours."""
     header, facts = batch.header, walked.facts
     position = header.offset - start + FILE_HEADER_BYTES
@@ -291,7 +299,7 @@ def _bad_messages(batch: RecordBatch) -> list[str]:
 # --- indexes ------------------------------------------------------------------------------------
 
 
-def _find_index(files: ShardFiles, start: int, report: Report) -> SparseIndex | None:
+def _find_index(files: ShardFiles, start: Offset, report: Report) -> SparseIndex | None:
     path = index_path(files, start)
     if not files.disk.exists(path):
         return None
@@ -304,13 +312,13 @@ def _find_index(files: ShardFiles, start: int, report: Report) -> SparseIndex | 
         return None
 
 
-def _entries_of(index: SparseIndex | None) -> dict[int, tuple[int, int]]:
+def _entries_of(index: SparseIndex | None) -> dict[Offset, tuple[int, int]]:
     entries = [] if index is None else index.entries.tolist()
-    return {offset: (sequence, store_ms) for offset, sequence, store_ms in entries}
+    return {Offset(offset): (sequence, store_ms) for offset, sequence, store_ms in entries}
 
 
 def _verify_index(
-    files: ShardFiles, start: int, index: SparseIndex | None, walked: _Walked
+    files: ShardFiles, start: Offset, index: SparseIndex | None, walked: _Walked
 ) -> None:
     """After the segment was walked: what the index has and the segment has not."""
     if index is None or not walked.report.is_good:

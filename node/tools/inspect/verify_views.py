@@ -8,7 +8,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
-from hourwheel.types import TOPIC_ID_MAX, TopicQueue, topic_of
+from hourwheel.types import TOPIC_ID_MAX, Offset, TopicQueue, topic_of
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.indexes import (
     TOMBSTONES,
@@ -102,7 +102,7 @@ def verify_chunk(files: ShardFiles, path: str, report: Report) -> None:
 
 
 def verify_queues(
-    files: ShardFiles, manifest: Checkpoint, report: Report, *, log_start: int
+    files: ShardFiles, manifest: Checkpoint, report: Report, *, log_start: Offset
 ) -> None:
     """All queues, and the acknowledgements that reach into them."""
     blobs = Blobs(files, log_start)

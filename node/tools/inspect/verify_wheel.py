@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hourwheel import errors
 from hourwheel.crc32c import crc32c
 from hourwheel.internal.v1.state_pb2 import Checkpoint, RunState
-from hourwheel.types import Key
+from hourwheel.types import Key, Offset
 from node.tools.inspect.files import ShardFiles
 from node.tools.inspect.indexes import Cancelled
 from node.tools.inspect.log import segment_file, segment_starts
@@ -43,7 +43,7 @@ _FAR: Final = 1 << 62
 class Blobs:
     """Verifies the bytes that units point to, in delay logs and in the log; keeps files open."""
 
-    def __init__(self, files: ShardFiles, log_start: int) -> None:
+    def __init__(self, files: ShardFiles, log_start: Offset) -> None:
         """`log_start`: where the commit log begins."""
         self._shard, self._log_start = files, log_start
         self._segments: NDArray[np.uint64] | None = None
@@ -77,7 +77,7 @@ class Blobs:
         if int(owners.min()) < 0:
             report.damaged(of, None, "needs bytes of the log, and no segment has them")
         for owner in np.unique(owners[owners >= 0]).tolist():
-            start = int(self._segments[owner])
+            start = Offset(int(self._segments[owner]))
             path = segment_file(self._shard, start)
             shift = FILE_HEADER_BYTES - start
             place = (path, FileType.LOG_SEGMENT, shift)
@@ -145,7 +145,7 @@ def _pieces(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tupl
 
 
 def verify_wheel(
-    files: ShardFiles, manifest: Checkpoint, report: Report, *, log_start: int
+    files: ShardFiles, manifest: Checkpoint, report: Report, *, log_start: Offset
 ) -> None:
     """Verify everything in the wheel's folder that the manifest names."""
     _verify_delay_logs(files, manifest, report)

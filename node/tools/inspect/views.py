@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import Checkpoint, QueueState
-from hourwheel.types import TopicQueue, queue_of, topic_of
+from hourwheel.types import FIRST_OFFSET, Position, TopicQueue, queue_of, topic_of
 from node.tools.inspect.files import SHARD_START, ShardFiles
 from node.tools.inspect.report import READ_ERRORS, Report, Row, instant
 from node.tools.inspect.wheel import unit_row
@@ -103,7 +103,7 @@ def show_manifest(files: ShardFiles, path: str, report: Report) -> None:
     if len(moved):
         report.add("checkpoint: moved", path, map(_moved_row, moved.tolist()))
     if transactions.open_count:
-        found = map(transactions.find, transactions.offsets_after(0, is_open=True))
+        found = map(transactions.find, transactions.offsets_after(FIRST_OFFSET, is_open=True))
         report.add("checkpoint: open transactions", path, [_open_row(one) for one in found if one])
     if len(recurring):
         report.add("checkpoint: recurrences", path, _recurrence_rows(recurring))
@@ -184,7 +184,7 @@ def show_queues(files: ShardFiles, manifest: Checkpoint | None, report: Report) 
 
 
 def show_chunk(
-    files: ShardFiles, path: str, report: Report, *, position: int | None, limit: int
+    files: ShardFiles, path: str, report: Report, *, position: Position | None, limit: int
 ) -> None:
     """One file of a queue: its seals and entries."""
     file, header = files.open_checked(path, FileType.CONSUME_QUEUE)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.formats.tag_gene import GENE_UNKNOWN
-from hourwheel.types import QUEUE_BITS, Key, TopicQueue
+from hourwheel.types import QUEUE_BITS, Key, Offset, TopicQueue
 from node.shard.checkpoint import ShardPlace
 from node.tools.repair.images import Image, Span, read_image
 from node.tools.repair.sequences import Sequences
@@ -131,7 +131,7 @@ def _proven(units: Units, topic_queue: TopicQueue, evidence: Evidence) -> NDArra
     return right
 
 
-def rebuilt(chunk: SalvagedChunk, hole_offset: int, store_ms: int) -> Image:
+def rebuilt(chunk: SalvagedChunk, hole_offset: Offset, store_ms: int) -> Image:
     """The chunk's file with what is lost as holes: entries whose bytes can never be right.
 
     Args:

@@ -20,6 +20,7 @@ from hourwheel.types import (
     Epoch,
     GroupId,
     Key,
+    Offset,
     SequenceNumber,
     TopicQueue,
     queue_of,
@@ -233,7 +234,7 @@ class _Look:
         manifest = self._manifest
         catalog = Catalog.from_manifest(manifest)
         parts = [NO_UNITS]
-        for batch in self._log.batches(self._manifest.applied_offset):
+        for batch in self._log.batches(Offset(self._manifest.applied_offset)):
             header = batch.header
             end = header.base_sequence + header.count
             first, last = np.searchsorted(missing, np.array([header.base_sequence, end], np.uint64))

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from hourwheel.filter_language.inputs import Sql, Tags
 from hourwheel.types import DUE_MS_MAX, SEQUENCE_MAX, Key
-from node.contracts.pending_token import TOKEN_BYTES, PendingQuery, Position, Purpose, TokenMaker
+from node.contracts.pending_token import TOKEN_BYTES, PendingQuery, Purpose, Reached, TokenMaker
 
 CLUSTER = bytes(range(16))
 QUERY = PendingQuery("orders", Tags("a || b"), 1_000, 2_000)
-POSITION = Position(Key(1_500, 7), 99)
+POSITION = Reached(Key(1_500, 7), 99)
 
 
 def maker(
@@ -37,7 +37,7 @@ def refusal(token: bytes, by: TokenMaker) -> str:
     end=st.integers(0, SEQUENCE_MAX),
 )
 def test_token_when_packed_and_read(due_ms: int, sequence: int, end: int) -> None:
-    position = Position(Key(due_ms, sequence), end)
+    position = Reached(Key(due_ms, sequence), end)
     token = maker().pack(position)
     assert len(token) == TOKEN_BYTES
     assert maker().unpack(token) == position

@@ -29,6 +29,7 @@ from hourwheel.client.groups.dead_letters import DeadLetterMessage
 from node.process.subprocess_node import ChildNode
 from tests.support.eventually import until, until_told
 
+HANG_S: Final = 120.0
 PROGRAM = """
     import asyncio
     import os
@@ -103,8 +104,9 @@ class RunningWorker:
     async def until_said(self, text: str) -> str:
         """The next line of its log with this text."""
         assert self.process.stderr is not None
-        while text not in (line := (await self.process.stderr.readline()).decode()):
-            assert line, f"it has ended without {text!r}"
+        async with asyncio.timeout(HANG_S):
+            while text not in (line := (await self.process.stderr.readline()).decode()):
+                assert line, f"it has ended without {text!r}"
         return line
 
     def done(self) -> list[list[str]]:
@@ -403,7 +405,7 @@ async def test_a_worker_begins_anew_when_its_program_changes_and_ends_by_one_int
     worker = RunningWorker(tmp_path, node.address, "--reload", program=held())
     async with worker:
         for how in ("reload", "interrupt"):
-            await worker.until_said("2 handlers")
+            await worker.until_said("handlers: 2")
             await publish(node.address, "slow", how)
             await until(begun.exists)
             if how == "reload":

@@ -219,7 +219,7 @@ async def test_certificate_with_a_name_of_an_unknown_kind_names_nobody() -> None
         ("Basic ???", ""),
         (f"Bearer {Signer.new().token('bob')}", "bob"),
         (f"Bearer {SIGNER.token('bob', exp=1)}", "bob"),
-        (f"Bearer {SIGNER.token('bob')[:-4]}", ""),
+        (f"Bearer {SIGNER.token('bob').rpartition('.')[0]}", ""),
         (f"Bearer {Signer.new().token('b' * 300)}", ""),
         ("Bearer opaque", ""),
         ("Bearer a.b.c", ""),

@@ -98,7 +98,7 @@ class RunningWorker:
 
     async def __aexit__(self, *_: object) -> None:
         if self.process.returncode is None:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)  # one that reloads has a child
         self.said = (await self.process.communicate())[1].decode()
 
     async def until_said(self, text: str) -> str:

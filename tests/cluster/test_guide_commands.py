@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from hourwheel import AsyncProducer, Message
+from hourwheel import AsyncConsumer, AsyncProducer, Message
 from node.process.subprocess_node import ChildNode
 from node.tools.local_cluster import security
 from node.tools.local_cluster.nodes import LocalCluster
@@ -36,6 +36,16 @@ async def run(words: list[str], servers: str = "", stdin: str = "") -> str:
     return out.decode()
 
 
+async def make_dead_letter(servers: str) -> str:
+    """What a worker of Celery's group rejects; the id of it."""
+    async with AsyncProducer(servers) as producer:
+        message_id = await producer.publish("celery", Message(b"a task"))
+        async with AsyncConsumer(servers, group="celery", topic="celery") as consumer:
+            messages = await consumer.receive(1, wait_ms=30_000)
+            await consumer.nack(messages, dead_letter=True, reason="unknown task")
+    return str(message_id)
+
+
 def needs_other_nodes(words: list[str]) -> bool:
     """Whether another test runs the command: of this file, or test_members.py."""
     return words[0] in {"backup", "restore", "access", "members"} or "--tls-ca" in words
@@ -45,6 +55,7 @@ async def test_commands_of_the_guides_do_what_is_said_at_three_nodes(tmp_path: P
     """In their order: what is published for later is received from whoever is master then."""
     async with LocalCluster(tmp_path, 3, values=VALUES) as cluster:
         await cluster.wait_for_master(in_sync=3)
+        names = {"a": cluster.nodes[0].node_id, "ID": await make_dead_letter(cluster.servers)}
         told = []
         for words in (words for page in GUIDES for words in commands_of(page, "hourwheel")):
             if UNTIL_ENDED.intersection(words[:3]) or needs_other_nodes(words):
@@ -53,9 +64,9 @@ async def test_commands_of_the_guides_do_what_is_said_at_three_nodes(tmp_path: P
                 word.replace("a.example:7400", cluster.nodes[0].address)
                 .replace("127.0.0.1:7401", cluster.nodes[0].metrics_address)
                 .replace("0s", "s")
-                for word in (cluster.nodes[0].node_id if one == "a" else one for one in words)
+                for word in (names.get(one, one) for one in words)
             ]
-            told.append((words[0], await run(here, cluster.servers)))
+            told.append((words[0], await run(here, cluster.servers, "y\n")))
         assert {"status", "publish", "consume", "drain"} <= {name for name, _ in told}
         assert all("feed the cat" in out for name, out in told if name == "consume")
 

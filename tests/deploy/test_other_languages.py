@@ -21,6 +21,7 @@ from tests.support import toolchains
 from tests.tidy import tree
 
 PROTOC_ENV: Final = tree.ROOT / "build" / "proto-venv" / "bin"
+STAMP: Final = f"{PROTOC_ENV.relative_to(tree.ROOT)}/.stamp"
 SAMPLE_ADDRESS: Final = "127.0.0.1:7400"
 QUICKLY: Final = '-trimpath "-gcflags=all=-N -l" -ldflags=-s'
 """Where nothing is kept yet, all that gRPC needs is compiled: unoptimised, two thirds of it."""
@@ -62,7 +63,9 @@ async def run(script: str, cwd: Path, environ: dict[str, str]) -> str:
 
 async def with_protoc(folder: Path) -> dict[str, str]:
     """An environment in which `protoc` is the compiler that `make proto` uses."""
-    await run(f"make -s {PROTOC_ENV.relative_to(tree.ROOT)}/.stamp", tree.ROOT, dict(os.environ))
+    # Tests in other processes want it as well, and pip does not share a folder with itself.
+    make = f"mkdir -p build; flock build/proto-venv.lock make -s {STAMP}"
+    await run(make, tree.ROOT, dict(os.environ))
     protoc = folder / "bin" / "protoc"
     protoc.parent.mkdir()
     protoc.write_text(f'#!/bin/sh\nexec {PROTOC_ENV}/python -m grpc_tools.protoc "$@"\n')

@@ -18,7 +18,6 @@ from hourwheel.filter_language.inputs import Sql
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.filter_language.wire import as_filter
 from hourwheel.formats.meta import MessageMeta, encode
-from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import RecordBatch, build_publish
 from hourwheel.formats.tag_gene import DEFAULT_SPEC
 from hourwheel.outcomes import ReceiptOutcome
@@ -53,6 +52,7 @@ from node.telemetry.failure import Failure
 from storage.files.disk import RealDisk
 from storage.files.file_header import Identity
 from tests.support.lone_engine import GivenTime, make_alone
+from tests.support.receipts import receipt_of
 
 START_MS: Final = 1_800_000_000_000
 LEAD_MS: Final = 20
@@ -305,16 +305,7 @@ class EngineWorld:
     def select(self, delivery: Delivery, first: int = 0, count: int | None = None) -> Selection:
         """Messages [first, first + count) of a delivery, by default all behind `first`."""
         size = len(delivery.units)
-        receipt = Receipt(
-            cluster=self.engine.shard.cluster,
-            epoch=delivery.epoch,
-            group_id=delivery.group_id,
-            topic_queue=delivery.topic_queue,
-            lease_id=delivery.lease_id,
-            first_position=delivery.first_position,
-            index=0,
-            count=size,
-        )
+        receipt = receipt_of(self.engine, delivery)
         return Selection(receipt, first, size - first if count is None else count)
 
 

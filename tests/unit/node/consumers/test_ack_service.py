@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from hourwheel import errors
-from hourwheel.formats.receipt import Receipt
 from hourwheel.formats.record_batch import Outcome
 from hourwheel.v1.consumer_pb2 import ReceiptOutcome
 from node.contracts.broker import Selection
 from node.contracts.ending import Ending
 from tests.support.engine_world import EngineWorld, within
+from tests.support.receipts import receipt_of
 from tests.support.stepped_engine import SteppedEngine
 
 OK = int(ReceiptOutcome.RECEIPT_OUTCOME_OK)
@@ -129,16 +129,7 @@ def test_messages_are_rejected_while_their_topic_goes(ahead: int) -> None:
         engine.call(engine.publish(*[0] * 40))
         delivery = engine.call(engine.receive(count=40))
         assert delivery is not None
-        receipt = Receipt(
-            cluster=engine.engine.shard.cluster,
-            epoch=delivery.epoch,
-            group_id=delivery.group_id,
-            topic_queue=delivery.topic_queue,
-            lease_id=delivery.lease_id,
-            first_position=delivery.first_position,
-            index=0,
-            count=40,
-        )
+        receipt = receipt_of(engine.engine, delivery)
         chosen = [Selection(receipt, ordinal, 1) for ordinal in range(40)]
         deleting = engine.begin(engine.engine.delete_topic("orders"))
         for _ in range(ahead):  # it is that far

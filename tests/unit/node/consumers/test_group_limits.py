@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hourwheel.filter_language.text import FilterExpression
-from hourwheel.formats.receipt import Receipt
 from node.consumers.group_limits import GroupLimits, Rate
 from node.consumers.waiters import Interest
 from node.contracts.broker import CatalogUpdate, Delivery, GroupSettings, Selection
 from node.contracts.ending import Ending
 from node.delivery.leases import Leases
 from storage.views.catalog_items import Group
+from tests.support.receipts import receipt_of
 from tests.support.stepped_engine import SteppedEngine
 
 WAIT_MS = 60_000
@@ -64,16 +64,7 @@ def end(
     stepped: SteppedEngine, delivery: Delivery, first: int, count: int, *, is_ack: bool
 ) -> None:
     """Acknowledge some messages of an answer, or give them back in an hour."""
-    receipt = Receipt(
-        cluster=stepped.engine.shard.cluster,
-        epoch=delivery.epoch,
-        group_id=delivery.group_id,
-        topic_queue=delivery.topic_queue,
-        lease_id=delivery.lease_id,
-        first_position=delivery.first_position,
-        index=0,
-        count=len(delivery.units),
-    )
+    receipt = receipt_of(stepped.engine, delivery)
     delay_ms = None if is_ack else 3_600_000
     resolving = stepped.engine.resolve(
         "billing", [Selection(receipt, first, count)], Ending(is_ack, delay_ms)

@@ -1,6 +1,7 @@
 """Acknowledging: many callers' messages in few calls, one call under way at a time.
 
-What is acknowledged while a call is under way goes with the next one: calls grow with the load.
+What a caller waits for while a call is under way goes with the next one, which follows at once:
+calls grow with the load. What nobody waits for is collected first.
 """
 
 import asyncio
@@ -155,7 +156,8 @@ class Acker:
             self._start_in(self._left_ms() if self._last_error is None else RETRY_MS)
 
     async def _run(self) -> None:
-        while self._soon or self._waiting:
+        is_due = True
+        while is_due or self._waiting:
             waiting, self._waiting = self._waiting, []
             awaited = AckBuffer()
             for one in waiting:
@@ -180,6 +182,9 @@ class Acker:
                 self._last_error = None
                 _tell(waiting, _worst_by_batch(selections, outcomes))
                 self._count_stale(soon, outcomes[len(selections) :])
+            # What came meanwhile and nobody waits for is collected for as long as at first: where
+            # messages come in a steady flow, each call would else be followed by the next one.
+            is_due = len(soon) == RECEIPT_COUNT_MAX or self._soon.count >= SOON_MESSAGES_MAX
 
     async def _call(self, selections: list[Selection], *, is_urgent: bool) -> list[int]:
         outcomes: list[int] = []

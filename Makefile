@@ -254,6 +254,8 @@ site: $(SITE_BIN)/.stamp  ## a site of the pages, in build/site; a link that lea
 
 pages: $(VENV)/dev.stamp  ## write the parts of docs/ that are made from the code
 	@$(BIN)/python -m tests.tidy.made_pages
+	@$(BIN)/python -m node config --markdown >docs/CONFIGURATION.md
+	@$(BIN)/python -m node config --toml >docs/hourwheel.toml
 	@$(BIN)/python -m node metrics --markdown >docs/METRICS.md
 	@$(BIN)/python -m helm.monitoring
 

@@ -201,7 +201,7 @@ class DispatchSection(Section):
         le=1_000,
     )
     interval_ms: int = _key(
-        4,
+        8,
         "ms",
         "Dispatches are at least so far apart, unless more is due than one may release.",
         ge=0,

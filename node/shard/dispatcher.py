@@ -36,7 +36,7 @@ class DispatchConfig:
     at most: that bounds the time that apply takes in one go."""
     lead_ms_min: int = 3
     lead_ms_max: int = 20
-    interval_ms: int = 4
+    interval_ms: int = 8
     """Dispatches are at least so far apart, unless more units are due than one may release."""
 
 

@@ -76,6 +76,22 @@ async def test_add_soon_when_very_many(node: FakeNode, channel: Channel) -> None
     assert acker.stale_count == 0
 
 
+async def test_add_soon_when_a_call_is_under_way_waits_for_its_time(
+    node: FakeNode, channel: Channel
+) -> None:
+    batch = leased(node, 3)
+    acker = acker_of(channel)
+    with node.hold("Ack"):
+        first = asyncio.create_task(acker.ack(batch[0]))
+        await node.seen("Ack")
+        acker.add_soon(batch[1])
+    await first
+    await acker.ack(batch[2])
+    calls = [[(r.first, r.count) for r in call.ranges] for call in node.calls["Ack"]]
+    assert calls == [[(0, 1)], [(2, 1), (1, 1)]]
+    await acker.close()
+
+
 async def test_flush_when_a_call_fails(node: FakeNode) -> None:
     clock = FakeClock()
     async with Channel(node.address, clock=clock) as channel:

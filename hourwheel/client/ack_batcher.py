@@ -1,7 +1,7 @@
 """Acknowledging: many callers' messages in few calls, one call under way at a time.
 
 What a caller waits for while a call is under way goes with the next one, which follows at once:
-calls grow with the load. What nobody waits for is collected first.
+calls grow with the load. What no caller waits for is collected first.
 """
 
 import asyncio
@@ -182,7 +182,7 @@ class Acker:
                 self._last_error = None
                 _tell(waiting, _worst_by_batch(selections, outcomes))
                 self._count_stale(soon, outcomes[len(selections) :])
-            # What came meanwhile and nobody waits for is collected for as long as at first: where
+            # What came meanwhile without a waiter is collected for as long as at first: where
             # messages come in a steady flow, each call would else be followed by the next one.
             is_due = len(soon) == RECEIPT_COUNT_MAX or self._soon.count >= SOON_MESSAGES_MAX
 

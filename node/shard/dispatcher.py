@@ -49,6 +49,8 @@ class Dispatcher:
         self.append_cursor = cursor
         self._commit_ms = self._slow_commit_ms = 1.0
         self._not_before_ms = 0
+        self._is_resting = False
+        """Nothing is planned before `_not_before_ms`, whatever is due."""
         self._limit = self._first_limit = min(FIRST_UNITS, config.units_max)
         """Units that the next record releases at most."""
         self._planned_ms = 0
@@ -88,6 +90,7 @@ class Dispatcher:
         """
         if now_ms < self._not_before_ms and not is_urgent:
             return None  # as in most turns
+        self._is_resting = False
         after, target = self.append_cursor, Key(now_ms + self.lead_ms, SEQUENCE_MAX)
         if target <= after or views.catalog.is_dispatch_paused:
             return None
@@ -104,17 +107,23 @@ class Dispatcher:
         # As large as what comes in each interval, so that a steady flow needs no more records.
         self._limit = min(max(2 * count, self._first_limit), self._config.units_max)
         self._planned_ms, self.planned_count = now_ms, count
-        self._not_before_ms = now_ms + self._config.interval_ms if count < limit else now_ms
+        self._is_resting = count < limit
+        self._not_before_ms = now_ms + self._config.interval_ms if self._is_resting else now_ms
         return build_rows(Kind.DISPATCH, row)
 
     def take_back(self, row: np.void) -> None:
         """A planned dispatch was never written: plan it again."""
         self.append_cursor = Key(int(row["prev_due_ms"]), int(row["prev_sequence"]))
-        self._not_before_ms = 0
+        self._not_before_ms, self._is_resting = 0, False
 
     def next_wakeup_ms(self, views: Views) -> int | None:
-        """When to plan again, or None while nothing is pending, or all of it is paused."""
+        """When to plan again, or None while nothing is pending, or all of it is paused.
+
+        Right after a plan, that is when the next one may be; what is due then is looked for then.
+        """
         if views.catalog.is_dispatch_paused:
             return None
+        if self._is_resting:
+            return self._not_before_ms
         due = views.wheel.next_pending_ms(self.append_cursor)
         return None if due is None else max(due - self.lead_ms, self._not_before_ms)

@@ -52,7 +52,7 @@ CONFIG = ShardConfig(
         merge_run_count=3,
         job_units_per_slice=32,
     ),
-    dispatch=DispatchConfig(units_max=16),
+    dispatch=DispatchConfig(units_max=16, interval_ms=4),
     retention=RetentionConfig(retention_ms=1 << 50),
     has_peers=True,
 )

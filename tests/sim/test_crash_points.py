@@ -32,7 +32,7 @@ CONFIG = ShardConfig(
         merge_run_count=2,
         job_units_per_slice=8,
     ),
-    dispatch=DispatchConfig(units_max=8),
+    dispatch=DispatchConfig(units_max=8, interval_ms=4),
 )
 SEEDS = range(8 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 1)
 

@@ -30,7 +30,7 @@ CONFIG = ShardConfig(
         merge_run_count=2,
         job_units_per_slice=8,
     ),
-    dispatch=DispatchConfig(units_max=32),
+    dispatch=DispatchConfig(units_max=32, interval_ms=4),
 )
 STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 5
 

@@ -11,7 +11,8 @@ from node.shard.recovery import ShardConfig
 from tests.sim.disk import SimulatedDisk
 from tests.support.shard_world import START_MS, ShardWorld
 
-LEAD_MS = 7
+INTERVAL_MS = DispatchConfig().interval_ms
+LEAD_MS = 3 + INTERVAL_MS
 """Of a dispatcher that has seen no commit."""
 DUE_MS = START_MS + 1_000
 
@@ -48,7 +49,7 @@ def test_lead_follows_commits_quickly_up_and_slowly_down() -> None:
     for _ in range(3):
         dispatcher.observe_commit(5.0)
     risen = dispatcher.lead_ms
-    assert risen == 12, "twice the usual time, and what it is apart from the next one"
+    assert risen == LEAD_MS + 5, "twice the usual time, and what it is apart from the next one"
     dispatcher.observe_commit(1.0)
     assert risen - 1 <= dispatcher.lead_ms <= risen
     for _ in range(3_000):
@@ -116,10 +117,11 @@ def test_plans_are_an_interval_apart_when_they_are_whole() -> None:
     dispatcher, views = dispatcher_of(world), world.opened.shard.views
     now_ms = DUE_MS - LEAD_MS
     first = range_of(dispatcher.plan(views, now_ms))
-    assert dispatcher.next_wakeup_ms(views) == now_ms + 4
-    assert dispatcher.plan(views, now_ms + 3) is None
-    second = range_of(dispatcher.plan(views, now_ms + 4))
-    assert second == (first[1], Key(now_ms + 4 + LEAD_MS, SEQUENCE_MAX))
+    next_ms = now_ms + INTERVAL_MS
+    assert dispatcher.next_wakeup_ms(views) == next_ms
+    assert dispatcher.plan(views, next_ms - 1) is None
+    second = range_of(dispatcher.plan(views, next_ms))
+    assert second == (first[1], Key(next_ms + LEAD_MS, SEQUENCE_MAX))
 
 
 def test_plans_follow_at_once_when_more_is_due_than_one_may_release() -> None:
@@ -143,6 +145,8 @@ def test_pieces_of_one_moment_begin_small_and_double() -> None:
     while dispatcher.plan(views, DUE_MS) is not None:
         counts.append(dispatcher.planned_count)
     assert counts == [FIRST_UNITS * share for share in (1, 2, 4, 8, 5)]
+    assert dispatcher.next_wakeup_ms(views) == DUE_MS + INTERVAL_MS, "it looks once more"
+    assert dispatcher.plan(views, DUE_MS + INTERVAL_MS) is None
     assert dispatcher.next_wakeup_ms(views) is None
 
 
@@ -158,15 +162,15 @@ def test_first_piece_is_small_again_when_nothing_was_due_for_a_while() -> None:
 
 
 def test_steady_flow_needs_one_plan_an_interval() -> None:
-    dues = [DUE_MS + at_ms for at_ms in range(40) for _ in range(FIRST_UNITS)]
+    dues = [DUE_MS + at_ms for at_ms in range(120) for _ in range(FIRST_UNITS // 2)]
     world = world_with(dues)
     dispatcher, views = dispatcher_of(world), world.opened.shard.views
     counts = [
         dispatcher.planned_count
-        for now_ms in range(DUE_MS, DUE_MS + 30)
+        for now_ms in range(DUE_MS, DUE_MS + 90)
         if dispatcher.plan(views, now_ms) is not None
     ]
-    assert counts[-3:] == [4 * FIRST_UNITS] * 3
+    assert counts[-3:] == [INTERVAL_MS * FIRST_UNITS // 2] * 3
 
 
 def test_a_plan_carries_what_was_released_so_far() -> None:

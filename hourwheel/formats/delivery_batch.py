@@ -44,7 +44,7 @@ BYTES_PER_MESSAGE: Final = 44
 """Of the columns, padding excluded."""
 _STRUCT: Final = Struct("<IB3xIIIIq4xI")
 _CRC_AT: Final = 36
-_FEW: Final = 16
+_FEW: Final = 32
 """So many messages are packed sooner number by number than column by column."""
 _FEW_COLUMNS: Final = [
     Struct(f"<{n}Q{n}q{n}q{5 * n}I{pad8(BYTES_PER_MESSAGE * n) - BYTES_PER_MESSAGE * n}x")

@@ -54,6 +54,8 @@ class Dispatcher:
         self._limit = self._first_limit = min(FIRST_UNITS, config.units_max)
         """Units that the next record releases at most."""
         self._planned_ms = 0
+        self._interval_count = 0
+        """Units that were planned since the last interval was over."""
         self.planned_count = 0
         """Units that the last planned record releases."""
 
@@ -104,10 +106,14 @@ class Dispatcher:
         row = np.zeros(1, DISPATCH_ROW)
         row[0] = (*after, *to, views.applied_offset, *views.released)
         self.append_cursor = to
-        # As large as what comes in each interval, so that a steady flow needs no more records.
-        self._limit = min(max(2 * count, self._first_limit), self._config.units_max)
         self._planned_ms, self.planned_count = now_ms, count
         self._is_resting = count < limit
+        # As large as what comes in each interval, so that a steady flow needs no more records.
+        self._interval_count += count
+        usual = self._interval_count if self._is_resting else count
+        self._limit = min(max(2 * usual, self._first_limit), self._config.units_max)
+        if self._is_resting:
+            self._interval_count = 0
         self._not_before_ms = now_ms + self._config.interval_ms if self._is_resting else now_ms
         return build_rows(Kind.DISPATCH, row)
 

@@ -51,7 +51,7 @@ assert UNIT.itemsize == UNIT_BYTES
 Units: TypeAlias = NDArray[Any]
 """Structured array of `UNIT`."""
 
-FEW_UNITS: Final = 16
+FEW_UNITS: Final = 32
 """So many are looked at sooner one by one, as `rows_of` them, than column by column."""
 _OPAQUE: Final = np.dtype((np.void, UNIT_BYTES))
 

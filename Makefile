@@ -52,18 +52,19 @@ $(VENV)/bin/python:
 
 # What a node needs is a part of what development needs, in the same versions; `make demo` needs
 # only that. The tree itself is installed as editable, for the `hourwheel` command.
+# What comes as source is built by PEP 517, which an older pip has to be asked for.
 # Locks are complete: what a package asks for besides is never looked up, since pip would ask for
 # the newest release of `coverage[toml]`, say, and refuse it for want of a hash.
 $(VENV)/node.stamp: requirements/node.txt | $(VENV)/bin/python
 	@echo "installing what a node needs into $(VENV)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps \
-		-r requirements/node.txt
+		--use-pep517 -r requirements/node.txt
 	@touch $@
 
 $(VENV)/dev.stamp: requirements/dev.txt pyproject.toml $(VENV)/node.stamp
 	@echo "installing what the tests need into $(VENV)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps \
-		-r requirements/dev.txt
+		--use-pep517 -r requirements/dev.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps \
 		--no-build-isolation -e .
 	@touch $@

@@ -118,16 +118,19 @@ async def test_backups_under_load_are_whole(
 ) -> None:
     commands, data, folder = Commands(capsys), tmp_path / "data", tmp_path / "backups"
     taken: list[Taken] = []
-    async with ChildNode(data, VALUES, log_file=tmp_path / "node.log") as node:
-        async with ClusterLoad(node.address) as load, Cancels(node.address) as cancels:
-            while not are_enough(taken):
-                assert len(taken) < BACKUPS_MAX, "each of them goes on during the backups"
-                await load.some(200)
-                before = known(load, cancels)
-                (made,) = await commands.backup("create", data, "--to", folder)
-                taken.append(Taken(made["backup"], before, known(load, cancels)))
-            await load.finish()
-            assert load.failures == []
+    async with (
+        ChildNode(data, VALUES, log_file=tmp_path / "node.log") as node,
+        ClusterLoad(node.address) as load,
+        Cancels(node.address) as cancels,
+    ):
+        while not are_enough(taken):
+            assert len(taken) < BACKUPS_MAX, "each of them goes on during the backups"
+            await load.some(200)
+            before = known(load, cancels)
+            (made,) = await commands.backup("create", data, "--to", folder)
+            taken.append(Taken(made["backup"], before, known(load, cancels)))
+        await load.finish()
+        assert load.failures == []
     assert errors_of(run_audit(data)) == []
     verified = await commands.backup("verify", folder)
     assert [one["damaged"] for one in verified] == [[]] * len(taken)

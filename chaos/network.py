@@ -4,16 +4,16 @@
 chaos/namespaces.py and chaos/proxies.py.
 """
 
+import fcntl
 import os
 import socket
+import tempfile
 from collections.abc import Iterable
 from itertools import count as count_from
 from itertools import islice
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
-_FIRST_PORT: Final = 12_000
-_END_PORT: Final = 20_000
-_TURNS: Final = count_from(os.getpid() * 97)
 Link: TypeAlias = tuple[str, str]
 """(from, to): node ids. What goes this way."""
 
@@ -70,22 +70,41 @@ class Network(Protocol):
         ...
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface on which no process listens now.
+class Ports:
+    """Ports of the loopback interface, of which a process keeps what it was given until it ends.
 
-    Below those of outgoing connections: else one of these would take the port of a node that was
-    killed, and now and then a node that tries to reach it would reach itself. Each call goes on
-    where the last one ended, and each process begins elsewhere.
-
-    Raises:
-        OSError: there are not so many.
+    So another one gets none of a node that is down for a while. Each process locks a byte for each
+    port, in a file that all know.
     """
-    tried = islice(_TURNS, _END_PORT - _FIRST_PORT)
-    ports = (_FIRST_PORT + turn % (_END_PORT - _FIRST_PORT) for turn in tried)
-    found = list(islice((port for port in ports if _is_free(port)), count))
-    if len(found) < count:
-        raise OSError("no free ports")
-    return found
+
+    def __init__(self, first: int, end: int, file: Path) -> None:
+        """`[first, end)` are there; `file` is made if need be."""
+        self._first, self._count, self._file = first, end - first, file
+        self._turns = count_from(os.getpid() * 97)  # each process begins elsewhere
+        self._locks: int | None = None
+
+    def take(self, count: int) -> list[int]:
+        """So many on which no process listens now. Goes on where the last call ended.
+
+        Raises:
+            OSError: there are not so many.
+        """
+        tried = islice(self._turns, self._count)
+        ports = (self._first + turn % self._count for turn in tried)
+        found = list(islice((one for one in ports if self._reserve(one) and _is_free(one)), count))
+        if len(found) < count:
+            raise OSError("no free ports")
+        return found
+
+    def _reserve(self, port: int) -> bool:
+        if self._locks is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._locks = os.open(self._file, flags, 0o600)
+        try:
+            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
 
 
 def _is_free(port: int) -> bool:
@@ -96,6 +115,16 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+_PORTS: Final = Ports(12_000, 20_000, Path(tempfile.gettempdir(), f"hourwheel-ports-{os.getuid()}"))
+"""Below those of outgoing connections: else one of these would take the port of a node that was
+killed, and now and then a node that tries to reach it would reach itself."""
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports for nodes: see `Ports.take`."""
+    return _PORTS.take(count)
 
 
 class Loopback:

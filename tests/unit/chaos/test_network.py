@@ -1,6 +1,24 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from chaos.network import Loopback, Places, free_ports
+from chaos.network import Loopback, Places, Ports, free_ports
+
+FEW = 11_900, 11_960
+TAKES = """
+import sys
+from pathlib import Path
+from chaos.network import Ports
+print(*Ports(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])).take(int(sys.argv[4])))
+"""
+
+
+def taken_by_another(file: Path, count: int) -> "subprocess.CompletedProcess[str]":
+    words = [str(word) for word in (*FEW, file, count)]
+    command = [sys.executable, "-c", TAKES, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_ports_differ_when_several_are_chosen() -> None:
@@ -9,6 +27,14 @@ def test_ports_differ_when_several_are_chosen() -> None:
 
 def test_ports_are_below_those_of_outgoing_connections() -> None:
     assert all(12_000 <= port < 20_000 for port in free_ports(200))
+
+
+def test_another_process_gets_none_of_them_while_this_one_lives(tmp_path: Path) -> None:
+    file = tmp_path / "ports"
+    own = Ports(*FEW, file).take(25)
+    others = [int(word) for word in taken_by_another(file, 25).stdout.split()]
+    assert len({*own, *others}) == 50
+    assert "no free ports" in taken_by_another(file, 45).stderr
 
 
 async def test_addresses_differ_and_nothing_can_be_cut_when_all_is_on_loopback() -> None:

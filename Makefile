@@ -83,7 +83,7 @@ SPREAD = -n $(WORKERS) --dist worksteal
 BESIDE = $(MAKE) --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 # What ends in seconds comes first. mypy takes one core for most of a minute where it has no cache.
-test: $(VENV)/dev.stamp  ## everything that must pass before a change goes in (about 10 minutes)
+test: $(VENV)/dev.stamp  ## everything that must pass before a change goes in (about 13 minutes)
 	@$(BESIDE) -j 3 lint contracts collected
 	@$(BESIDE) -j 3 types test-most test-spark
 

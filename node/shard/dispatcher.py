@@ -97,7 +97,7 @@ class Dispatcher:
         if target <= after or views.catalog.is_dispatch_paused:
             return None
         if now_ms - self._planned_ms > _CALM_MS:
-            self._limit = self._first_limit
+            self._limit, self._interval_count = self._first_limit, 0
         limit = self._limit
         loaded = views.wheel.load_for_plan(after, target, limit)
         to, count = views.wheel.near.plan(after, loaded, limit)

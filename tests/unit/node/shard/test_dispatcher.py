@@ -161,6 +161,18 @@ def test_first_piece_is_small_again_when_nothing_was_due_for_a_while() -> None:
     assert counts == [FIRST_UNITS, 2 * FIRST_UNITS] * 2
 
 
+def test_first_piece_is_small_when_the_burst_before_ended_with_a_whole_one() -> None:
+    later_ms = DUE_MS + 1_000
+    burst_ms = later_ms + LEAD_MS + INTERVAL_MS
+    world = world_with([DUE_MS] * 3 * FIRST_UNITS + [later_ms] + [burst_ms] * 3 * FIRST_UNITS)
+    dispatcher, views = dispatcher_of(world), world.opened.shard.views
+    counts = []
+    for now_ms in (DUE_MS, DUE_MS, later_ms, burst_ms):
+        assert dispatcher.plan(views, now_ms) is not None
+        counts.append(dispatcher.planned_count)
+    assert counts == [FIRST_UNITS, 2 * FIRST_UNITS, 1, FIRST_UNITS]
+
+
 def test_steady_flow_needs_one_plan_an_interval() -> None:
     dues = [DUE_MS + at_ms for at_ms in range(120) for _ in range(FIRST_UNITS // 2)]
     world = world_with(dues)

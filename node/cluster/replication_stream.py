@@ -49,6 +49,11 @@ from node.telemetry.failure import Failure
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
 _ANSWER_S: Final = 2.0
+SILENCE_S: Final = 4.0
+"""A follower answers each heartbeat at once. One that has not for so long gets another stream: gRPC
+itself finds out only where the other end is dead, and not where a call hangs."""
+AWAY_S: Final = 5.0
+"""The log says once that a follower's streams have failed for so long, and why."""
 _CLOSE_S: Final = 0.5
 _AGAIN_S: Final = 0.1
 _AGAIN_S_MAX: Final = 1.0
@@ -112,6 +117,13 @@ class FollowerStream:
         self._is_closing = False
         self._refusal = ""
         """Why it does not follow, by its last answer."""
+        self._now_s = asyncio.get_running_loop().time
+        self._heard_s = self._now_s()
+        """When it last answered."""
+        self._is_silent = False
+        """The call is ended for that."""
+        self._failing_since_s: float | None = None
+        """None: it answers, or the log has it already that it does not."""
         self._call: Any = None
         self._sending: asyncio.Future[None] | None = None
         """Both only while the log is being sent."""
@@ -125,6 +137,9 @@ class FollowerStream:
         """It is time for the sync."""
         self._is_heartbeat_due = True
         self._has_more.set()
+        if self._call is not None and self._now_s() - self._heard_s > SILENCE_S:
+            self._is_silent = True
+            self._call.cancel()
 
     def close(self, leases: LeaseTable, last_heartbeat: SyncBeat) -> Coroutine[object, None, None]:
         """The mastership is over: the coroutine sends the last messages, and ends the stream."""
@@ -167,25 +182,38 @@ class FollowerStream:
     async def _run(self) -> None:
         failures = 0
         while self._is_of_this_epoch:
-            wait_s = 0.0
+            wait_s, why = 0.0, ""
             try:
                 wait_s = await self._stream()
-                failures = 0
             except grpc.aio.AioRpcError as error:
-                failures += 1
+                why = error.details() or error.code().name
                 self._note_break(error)
             except (NotFollowed, TimeoutError, *_BROKEN) as error:
-                failures += 1
-                _log.debug("replication_stream_ended", follower=self._node, reason=str(error))
+                why = str(error) or "it does not answer"
+                _log.debug("replication_stream_ended", follower=self._node, reason=why)
             except errors.CorruptLog as error:  # the others have the batches: no reason to end
-                failures += 1
+                why = error.message
                 self._owner.report_damage(error)
+            except asyncio.CancelledError:
+                if errors.required(asyncio.current_task(), "it runs in a task").cancelling():
+                    raise
+                why = "the call was cancelled"  # so says gRPC of its own call, and not of this task
+            failures = failures + 1 if why else 0
             master = self._replica.rules
             if master is None or not self._is_of_this_epoch:
                 return
             master.on_lost(self._node, self._monotonic_ms())
             self._owner.perform()
+            self._note_away(why, failures)
             await asyncio.sleep(max(wait_s, min(_AGAIN_S_MAX, _AGAIN_S * failures)))
+
+    def _note_away(self, why: str, failures: int) -> None:
+        """Say once in each absence that it lasts."""
+        if failures <= 1:
+            self._failing_since_s = self._now_s() if why else None
+        elif self._failing_since_s is not None and self._now_s() - self._failing_since_s > AWAY_S:
+            self._failing_since_s = None
+            _log.warning("follower_away", follower=self._node, reason=why, failures=failures)
 
     def _note_break(self, error: grpc.aio.AioRpcError) -> None:
         master = self._replica.rules
@@ -201,8 +229,8 @@ class FollowerStream:
         """One stream from begin to end. Returns how long to wait before the next, in seconds."""
         call = self._owner.links.replicate(self._node)
         try:
-            await call.write(ReplicateRequest(hello=self._replica.on_connected(self._node)))
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(_ANSWER_S):  # to connect, too
+                await call.write(ReplicateRequest(hello=self._replica.on_connected(self._node)))
                 answer = await call.read()
             if answer is grpc.aio.EOF:
                 raise NotFollowed("the follower ended the stream")
@@ -212,7 +240,8 @@ class FollowerStream:
                     return _AGAIN_S_MAX
                 return max(_AGAIN_S, float(answer.refused.wait_ms) / 1_000)
             begin = self._replica.answer_hello(self._node, answer.hello)
-            await call.write(ReplicateRequest(begin=begin))
+            async with asyncio.timeout(_ANSWER_S):
+                await call.write(ReplicateRequest(begin=begin))
             if begin.take_snapshot:
                 await call.done_writing()
                 async with asyncio.timeout(_ANSWER_S):
@@ -230,6 +259,7 @@ class FollowerStream:
         sending = asyncio.ensure_future(self._send(call))
         receiving = asyncio.ensure_future(self._receive(call))
         self._call, self._sending = call, sending
+        self._heard_s, self._is_silent = self._now_s(), False
         try:
             await asyncio.wait([sending, receiving], return_when=asyncio.FIRST_COMPLETED)
             if self._is_closing:
@@ -239,6 +269,8 @@ class FollowerStream:
             sending.cancel()
             receiving.cancel()
             results = await asyncio.gather(sending, receiving, return_exceptions=True)
+        if self._is_silent:
+            raise TimeoutError("it answers no heartbeat")
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -264,6 +296,7 @@ class FollowerStream:
 
     def _take(self, response: ReplicateResponse) -> None:
         """Pass an answer on; log why the follower refuses, when the reason is new."""
+        self._heard_s = self._now_s()
         refused = response.refused
         if response.HasField("refused") and self._refusal != refused.why:
             self._refusal = refused.why

@@ -23,7 +23,7 @@ def rpc_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 class Breaking:
     """A call that is over when it is first used, or at its second message."""
 
-    def __init__(self, error: Exception | None, call: Any = None) -> None:
+    def __init__(self, error: BaseException | None, call: Any = None) -> None:
         self._error, self._call = error, call
 
     async def write(self, request: ReplicateRequest) -> None:
@@ -46,12 +46,13 @@ class Breaking:
     [
         asyncio.InvalidStateError("RPC already finished."),
         TimeoutError(),
+        asyncio.CancelledError(),  # as of a call that was cancelled, and not its task
         rpc_error(grpc.StatusCode.UNAVAILABLE, "the connection was cut"),
         rpc_error(grpc.StatusCode.UNAUTHENTICATED, "the cluster's secret is wrong"),
     ],
 )
 async def test_stream_is_opened_again_when_it_breaks(
-    tmp_path: Path, error: Exception | None, *, at_second: bool
+    tmp_path: Path, error: BaseException | None, *, at_second: bool
 ) -> None:
     async with MemberWorld(tmp_path) as world:
         n1 = world["n1"]
@@ -70,6 +71,78 @@ async def test_stream_is_opened_again_when_it_breaks(
         assert broken
         await world.agreed()
         assert world.control.in_sync == {"n1", "n2", "n3"}
+
+
+class Hanging:
+    """A call that takes what it gets, and hangs from its first, second or third message on."""
+
+    def __init__(self, call: Any, kind: str) -> None:
+        self._call, self._kind = call, kind
+        self._has_hung = self._is_cancelled = False
+
+    async def _hang(self) -> None:
+        """As gRPC: until it is cancelled, and then the awaiting task hears the same."""
+        self._has_hung = True
+        await until(lambda: self._is_cancelled)
+        raise asyncio.CancelledError
+
+    async def write(self, request: ReplicateRequest) -> None:
+        if self._has_hung or request.HasField(self._kind):  # type: ignore[arg-type]
+            await self._hang()
+        await self._call.write(request)
+
+    async def read(self) -> Any:
+        return await (self._hang() if self._has_hung else self._call.read())
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        self._call.cancel()
+
+
+@pytest.mark.parametrize("kind", ["hello", "begin", "beat"])
+async def test_stream_is_opened_again_when_it_hangs(
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("node.cluster.replication_stream._ANSWER_S", 0.2)
+    monkeypatch.setattr("node.cluster.replication_stream.SILENCE_S", 0.2)
+    async with MemberWorld(tmp_path) as world:
+        n1 = world["n1"]
+        dial: Callable[[str], Any] = n1.dialer.replicate
+        hanging: list[str] = []
+
+        def dial_badly(node: str) -> Any:
+            if node == "n2" and not hanging:
+                hanging.append(node)
+                return Hanging(dial(node), kind)
+            return dial(node)
+
+        n1.dialer.replicate = dial_badly  # type: ignore[method-assign]
+        await world.elect("n1")
+        await n1.publish(100_000)
+        assert hanging
+        await world.agreed()
+        assert world.control.in_sync == {"n1", "n2", "n3"}
+
+
+async def test_log_says_once_that_a_follower_stays_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("node.cluster.replication_stream.AWAY_S", 0.2)
+    async with MemberWorld(tmp_path) as world:
+        await world["n3"].cut()
+        await world.elect("n1")
+
+        def said() -> list[Any]:
+            found = [one.msg for one in caplog.records if isinstance(one.msg, dict)]
+            return [one for one in found if one.get("event") == "follower_away"]
+
+        await until(lambda: bool(said()))
+        failures = said()[0]["failures"]
+        await asyncio.sleep(0.5)  # and three more tries
+        assert [(one["follower"], one["failures"]) for one in said()] == [("n3", failures)]
+        assert "failed to connect" in said()[0]["reason"]
 
 
 async def test_follower_that_is_not_there_need_not_be_waited_for(tmp_path: Path) -> None:

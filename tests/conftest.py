@@ -34,7 +34,7 @@ forked.use_for_nodes()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile(
-    "gate", deadline=None, derandomize=True, print_blob=True, max_examples=60, database=None
+    "gate", deadline=None, derandomize=True, print_blob=True, max_examples=40, database=None
 )
 hypothesis.settings.register_profile(
     "soak", deadline=None, print_blob=True, max_examples=3_000, database=None

@@ -92,14 +92,17 @@ class _Span:
         """The blobs that begin at these places of the span, one behind the other; and where."""
         targets = np.where(places >= 0, np.cumsum(lengths) - lengths, -1)
         found = bytearray(int(lengths.sum()))
-        step = min(_READ_BYTES, self._piece_bytes)
-        for low in range(0, self._end - self._start, step):
-            here = np.flatnonzero((places >= low) & (places < low + step))
-            if len(here):
-                starts, sizes = places[here], lengths[here]
-                first, end = int(starts.min()), int((starts + sizes).max())
-                raw = self._log.read(Offset(self._start + first), end - first)
-                copy_each(raw, found, starts - first, targets[here], sizes)
+        pieces = places // min(_READ_BYTES, self._piece_bytes)
+        order = np.argsort(pieces, kind="stable")
+        order = order[
+            np.searchsorted(pieces[order], 0) :
+        ]  # those that are not in the span are first
+        for low, high in equal_spans(pieces[order]):
+            here = order[low:high]
+            starts, sizes = places[here], lengths[here]
+            first, end = int(starts.min()), int((starts + sizes).max())
+            raw = self._log.read(Offset(self._start + first), end - first)
+            copy_each(raw, found, starts - first, targets[here], sizes)
         return found, targets
 
 

@@ -48,7 +48,8 @@ from node.telemetry import logs
 from node.telemetry.failure import Failure
 
 SERVICE: Final = replication_pb2.DESCRIPTOR.services_by_name["ReplicationService"]
-_ANSWER_S: Final = 2.0
+ANSWER_S: Final = 2.0
+"""A follower has so long for each step of the beginning of a stream."""
 SILENCE_S: Final = 4.0
 """A follower answers each heartbeat at once. One that has not for so long gets another stream: gRPC
 itself finds out only where the other end is dead, and not where a call hangs."""
@@ -229,7 +230,7 @@ class FollowerStream:
         """One stream from begin to end. Returns how long to wait before the next, in seconds."""
         call = self._owner.links.replicate(self._node)
         try:
-            async with asyncio.timeout(_ANSWER_S):  # to connect, too
+            async with asyncio.timeout(ANSWER_S):  # to connect, too
                 await call.write(ReplicateRequest(hello=self._replica.on_connected(self._node)))
                 answer = await call.read()
             if answer is grpc.aio.EOF:
@@ -240,11 +241,11 @@ class FollowerStream:
                     return _AGAIN_S_MAX
                 return max(_AGAIN_S, float(answer.refused.wait_ms) / 1_000)
             begin = self._replica.answer_hello(self._node, answer.hello)
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(ANSWER_S):
                 await call.write(ReplicateRequest(begin=begin))
             if begin.take_snapshot:
                 await call.done_writing()
-                async with asyncio.timeout(_ANSWER_S):
+                async with asyncio.timeout(ANSWER_S):
                     await (
                         call.read()
                     )  # it has read that: a call that is cancelled may lose messages

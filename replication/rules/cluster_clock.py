@@ -13,6 +13,7 @@ dispatched.
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from hourwheel.types import NodeId
@@ -47,6 +48,36 @@ class _Sample(NamedTuple):
         return min(max(0.0, self.offset_ms - error_ms), self.offset_ms + error_ms)
 
 
+class _Samples:
+    """The last ones of one node. Time goes on: what was too old once is never asked for again."""
+
+    def __init__(self, fresh_ms: float) -> None:
+        self._fresh_ms = fresh_ms
+        self._kept = deque[_Sample](maxlen=_SAMPLES_KEPT)
+        self._best: _Sample | None = None
+        """Of those that were fresh at the last look; None: look."""
+        self._best_offset_ms = 0.0
+
+    def add(self, sample: _Sample) -> None:
+        best = self._best
+        if best is not None and (
+            best is self._kept[0] or sample.round_trip_ms < best.round_trip_ms
+        ):
+            self._best = None
+        self._kept.append(sample)
+
+    def find_offset_ms(self, monotonic_ms: float) -> float | None:
+        """What the best of the fresh ones says; None: there is none."""
+        best = self._best
+        if best is None or monotonic_ms - best.taken_ms > self._fresh_ms:
+            fresh = [one for one in self._kept if monotonic_ms - one.taken_ms <= self._fresh_ms]
+            if not fresh:
+                return None
+            best = self._best = min(fresh, key=attrgetter("round_trip_ms"))
+            self._best_offset_ms = best.least_offset_ms
+        return self._best_offset_ms
+
+
 class ClusterClock:
     """How far the cluster clock is from this node's own.
 
@@ -56,7 +87,7 @@ class ClusterClock:
     def __init__(self, config: ClockConfig, members: Collection[NodeId], me: NodeId) -> None:
         """`members` are the replica list; `me` is this one, whose own clock counts as one."""
         self._config, self._me = config, me
-        self._samples: dict[NodeId, deque[_Sample]] = {}
+        self._samples: dict[NodeId, _Samples] = {}
         self.set_members(members)
         self._offset_ms: float | None = None
         self._jump: tuple[float, float] | None = None
@@ -66,7 +97,7 @@ class ClusterClock:
         """These are the replica list from now on."""
         self._needed = len(members) // 2 + 1
         self._samples = {
-            one: self._samples.get(one) or deque(maxlen=_SAMPLES_KEPT)
+            one: self._samples.get(one) or _Samples(self._config.fresh_ms)
             for one in members
             if one != self._me
         }
@@ -87,15 +118,15 @@ class ClusterClock:
         round_trip_ms = received_ms - sent_ms
         if node in self._samples and 0 <= round_trip_ms <= self._config.round_trip_ms_max:
             middle_ms = own_ms - round_trip_ms / 2
-            self._samples[node].append(_Sample(received_ms, clock_ms - middle_ms, round_trip_ms))
+            self._samples[node].add(_Sample(received_ms, clock_ms - middle_ms, round_trip_ms))
 
     def offsets(self, monotonic_ms: float) -> dict[NodeId, float]:
         """Each other node's clock minus this one's, in ms; those that are fresh."""
         found = {}
         for node, samples in self._samples.items():
-            fresh = [one for one in samples if monotonic_ms - one.taken_ms <= self._config.fresh_ms]
-            if fresh:
-                found[node] = min(fresh, key=lambda one: one.round_trip_ms).least_offset_ms
+            offset_ms = samples.find_offset_ms(monotonic_ms)
+            if offset_ms is not None:
+                found[node] = offset_ms
         return found
 
     def update(self, monotonic_ms: float) -> float | None:

@@ -46,17 +46,25 @@ class MastershipLease:
         self._lists: tuple[frozenset[NodeId], ...] = (frozenset(members),)
         self._sent_ms: dict[NodeId, float] = {}
         self._is_released = False
+        self._until_ms = self._find_until_ms()
 
     def set_lists(self, lists: tuple[frozenset[NodeId], ...]) -> None:
         """A majority of each of these has to have granted it."""
-        self._lists = lists
+        if lists != self._lists:
+            self._lists = lists
+            self._until_ms = self._find_until_ms()
 
     def on_echo(self, node: NodeId, sent_ms: float) -> None:
         """`node` has granted the lease, on a heartbeat that was sent at `sent_ms` (monotonic)."""
-        self._sent_ms[node] = max(self._sent_ms.get(node, sent_ms), sent_ms)
+        if sent_ms > self._sent_ms.get(node, float("-inf")):
+            self._sent_ms[node] = sent_ms
+            self._until_ms = self._find_until_ms()
 
     def until_ms(self) -> float:
         """When it ends, by the monotonic clock; minus infinity where there is none."""
+        return self._until_ms
+
+    def _find_until_ms(self) -> float:
         if self._is_released:
             return float("-inf")
         return min(self._until_by(members) for members in self._lists)
@@ -73,11 +81,12 @@ class MastershipLease:
 
     def is_valid(self, monotonic_ms: float) -> bool:
         """Whether to act as master at this instant."""
-        return monotonic_ms < self.until_ms()
+        return monotonic_ms < self._until_ms
 
     def release(self) -> None:
         """Never act as master again in this epoch."""
         self._is_released = True
+        self._until_ms = self._find_until_ms()
 
 
 class LeaseGrant:

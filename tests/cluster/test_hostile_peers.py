@@ -27,6 +27,8 @@ from tests.support.memory_bound import resident_bytes
 GROWTH_BYTES: Final = 96 << 20
 """Of a broker, and of a control process, by all attacks together."""
 NAMES: Final = ("node-1", "node-2", "node-3", "127.0.0.1", "localhost")
+SERVED_S: Final = 0.02
+"""Between two calls of others, while an attack goes on."""
 
 
 class World(NamedTuple):
@@ -44,6 +46,7 @@ class World(NamedTuple):
             async with asyncio.timeout(60):
                 await self.producer.publish("orders", Message(b"x", delay_ms=3_600_000))
             served += 1
+            await asyncio.wait([running], timeout=SERVED_S)
             for pid, base_bytes in self.base_bytes.items():
                 assert resident_bytes(pid) < base_bytes + GROWTH_BYTES
         await running

@@ -105,7 +105,7 @@ async def test_stream_is_opened_again_when_it_hangs(
     kind: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("node.cluster.replication_stream._ANSWER_S", 0.2)
+    monkeypatch.setattr("node.cluster.replication_stream.ANSWER_S", 0.2)
     monkeypatch.setattr("node.cluster.replication_stream.SILENCE_S", 0.2)
     async with MemberWorld(tmp_path) as world:
         n1 = world["n1"]
@@ -132,6 +132,14 @@ async def test_log_says_once_that_a_follower_stays_away(
     monkeypatch.setattr("node.cluster.replication_stream.AWAY_S", 0.2)
     async with MemberWorld(tmp_path) as world:
         await world["n3"].cut()
+        dial: Callable[[str], Any] = world["n1"].dialer.replicate
+        tries: list[str] = []
+
+        def dial_and_note(node: str) -> Any:
+            tries.append(node)
+            return dial(node)
+
+        world["n1"].dialer.replicate = dial_and_note  # type: ignore[method-assign]
         await world.elect("n1")
 
         def said() -> list[Any]:
@@ -140,7 +148,8 @@ async def test_log_says_once_that_a_follower_stays_away(
 
         await until(lambda: bool(said()))
         failures = said()[0]["failures"]
-        await asyncio.sleep(0.5)  # and three more tries
+        tries.clear()
+        await until(lambda: tries.count("n3") == 3)
         assert [(one["follower"], one["failures"]) for one in said()] == [("n3", failures)]
         assert "failed to connect" in said()[0]["reason"]
 

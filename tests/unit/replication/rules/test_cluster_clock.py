@@ -119,3 +119,34 @@ def test_I2_clock_is_ahead_by_a_round_trip_at_most_when_one_clock_is_wrong(  # n
         offset_ms = clock.update(at_ms)
         if offset_ms is not None:
             assert own_error + offset_ms <= 5 + longest_ms + 1e-3
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["answer", "look"]),
+            st.sampled_from([0, 1, 90, 700, 1_999]),
+            st.integers(0, 5),
+            st.integers(-9, 9),
+        ),
+        max_size=80,
+    )
+)
+def test_offset_is_that_of_the_shortest_of_the_last_fresh_round_trips(
+    steps: list[tuple[str, int, int, int]],
+) -> None:
+    clock, samples, now_ms = make(), list[tuple[float, float, float]](), 10.0
+    for what, later_ms, round_trip_ms, offset_ms in steps:
+        now_ms += later_ms
+        if what == "answer":
+            read_ms = now_ms - round_trip_ms / 2 + offset_ms
+            clock.on_answer("b", now_ms - round_trip_ms, now_ms, now_ms, read_ms)
+            samples.append((round_trip_ms, now_ms, offset_ms))
+            continue
+        fresh = [one for one in samples[-16:] if now_ms - one[1] <= CONFIG.fresh_ms]
+        if not fresh:
+            assert clock.offsets(now_ms) == {}
+            continue
+        error_ms, _, offset = min(fresh, key=lambda one: one[0])
+        least_ms = min(max(0.0, offset - error_ms / 2), offset + error_ms / 2)
+        assert clock.offsets(now_ms) == {"b": least_ms}

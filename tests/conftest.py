@@ -16,10 +16,12 @@ import sys
 from collections.abc import Generator
 from types import FrameType
 
+import argon2
 import hypothesis
 import pytest
 
 from hourwheel.transport import grpc_logging
+from node.access import user_secrets
 from tests.support import forked, stray_tasks, toolchains
 from tests.support.long_first import LONG, long_first
 
@@ -27,6 +29,7 @@ pytest_plugins = ["pytester", "hourwheel.testing.plugin"]
 
 grpc_logging.keep_errors_only()
 stray_tasks.watch()
+user_secrets.HASHER = argon2.PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
 forked.use_for_nodes()
 
 # Whoever starts the tests in the background of a shell has them ignore SIGINT, and with them all

@@ -38,12 +38,13 @@ PARALLELISM_MAX: Final = 16
 FindHash = Callable[[str], str | None]
 """From a user's name to the hash of the secret; None: there is no such user."""
 
-_hasher: Final = argon2.PasswordHasher()
+HASHER = argon2.PasswordHasher()
+"""Makes hashes, and says what they cost. Tests have a cheap one."""
 
 
 def hash_of(secret: str) -> str:
     """What is stored of a secret; takes some 50 ms of a processor."""
-    return _hasher.hash(secret)
+    return HASHER.hash(secret)
 
 
 def is_affordable(hashed: str) -> bool:
@@ -64,17 +65,17 @@ def verify(hashed: str, secret: str) -> bool:
     if not is_affordable(hashed):
         return False
     try:
-        return _hasher.verify(hashed, secret)
+        return HASHER.verify(hashed, secret)
     except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         return False
 
 
 def _hash_of_nothing() -> str:
     """A hash that no secret has, as dear to check as a user's."""
-    cost = f"m={_hasher.memory_cost},t={_hasher.time_cost},p={_hasher.parallelism}"
+    cost = f"m={HASHER.memory_cost},t={HASHER.time_cost},p={HASHER.parallelism}"
     salt, digest = (
         base64.b64encode(secrets.token_bytes(length)).decode().rstrip("=")
-        for length in (_hasher.salt_len, _hasher.hash_len)
+        for length in (HASHER.salt_len, HASHER.hash_len)
     )
     return f"$argon2id$v=19${cost}${salt}${digest}"
 

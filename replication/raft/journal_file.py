@@ -235,7 +235,8 @@ class JournalFile:
             raise errors.CorruptFile(f"{self.path}: no entry", file=self.path)
         self._written_end = self._synced_end = at
         self._room_end = len(raw)
-        self.cut_bytes = len(raw[at:].rstrip(b"\0"))
+        rest = raw[at:]  # mostly a mebibyte of zeros: to compare them is quick
+        self.cut_bytes = 0 if rest == bytes(len(rest)) else len(rest.rstrip(b"\0"))
         if self.cut_bytes:
             self._write_zeros(at, at + self.cut_bytes)
         spare_file.give_room(self._file, _room_for(at))  # of an older version's file

@@ -1,13 +1,13 @@
 from pathlib import Path
 
+import argon2
 import pytest
 
 from hourwheel import errors
-from node.access.user_secrets import hash_of
 from node.access.users_file import UsersFile
 from node.telemetry.stats import ApiStats
 
-HASH = hash_of("secret")
+HASH = argon2.PasswordHasher().hash("secret")
 
 
 def test_users(tmp_path: Path) -> None:

@@ -224,6 +224,9 @@ class SessionStream:
         self._last_id = call_id = self._last_id + 1
         until_s = self._loop.time() + timeout_ms * _SECONDS
         future: asyncio.Future[Any] = self._loop.create_future()
+        if self.is_over:  # it has just been idle for too long, say
+            future.set_exception(CallFailed(_over()))
+            return call_id, future
         self._waiting[call_id] = _Waiting(future, field, until_s)
         is_joined = (
             not is_urgent
@@ -258,8 +261,7 @@ class SessionStream:
         """
         self._last_id = call_id = self._last_id + 1
         if self.is_over:
-            failure = Failure(errors.Unavailable("the session is over"), is_definite=True)
-            self._loop.call_soon(owner.on_end, CallFailed(failure))
+            self._loop.call_soon(owner.on_end, CallFailed(_over()))
             return call_id
         self._streams[call_id] = owner
         self._calls[call_id] = session_pb2.SessionCall(call_id=call_id, receive_stream=request)
@@ -499,6 +501,11 @@ class SessionStream:
         if self._timer is not None:
             self._timer.cancel()
         self._tasks[1].cancel()
+
+
+def _over() -> Failure:
+    """Of a call that no node has seen."""
+    return Failure(errors.Unavailable("the session is over"), is_definite=True)
 
 
 def _is_for_lack_of_room(error: errors.HourwheelError) -> bool:

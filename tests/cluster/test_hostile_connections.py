@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import argon2
 import grpc
 import pytest
 
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
 from hourwheel.transport.access import Tls
-from node.access.user_secrets import hash_of
 from node.process.subprocess_node import ChildNode
 from tests.support import raw_http2 as raw
 from tests.support.certificates import Authority, tls_section
@@ -84,7 +84,7 @@ def login_of(secret: str) -> str:
 
 def with_access_control(folder: Path) -> dict[str, Any]:
     """What a node's configuration has then."""
-    (folder / "users").write_text(f"root:{hash_of('secret')}\n")
+    (folder / "users").write_text(f"root:{argon2.PasswordHasher().hash('secret')}\n")
     (folder / "keys.pem").write_bytes(SIGNER.public_pem)
     return {
         "access": {"is_on": True, "administrators": "root"},

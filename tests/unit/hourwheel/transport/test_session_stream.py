@@ -242,6 +242,15 @@ async def test_stream_when_the_session_is_over() -> None:
         assert isinstance(reason.failure.error, errors.Unavailable)
 
 
+async def test_call_when_the_session_is_over() -> None:
+    async with scripted() as (_, session):
+        await session.close()
+        with pytest.raises(CallFailed) as caught:
+            await ask(session)
+        assert isinstance(caught.value.failure.error, errors.Unavailable)
+        assert caught.value.failure.is_definite, "no node has seen it"
+
+
 async def test_session_ends_when_nobody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_stream, "IDLE_S", 0.01)
     async with scripted() as (script, session):

@@ -27,6 +27,8 @@ BUF_VERSION ?= 1.75.0
 # Each node that a test starts is a process of its own: it reads what an earlier one has compiled.
 # To compile the tree again would take longer than all else that it does as it starts.
 unexport PYTHONDONTWRITEBYTECODE
+# As hourwheel/program.py does it: numpy's threads are busy while they wait.
+export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

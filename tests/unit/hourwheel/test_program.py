@@ -1,6 +1,7 @@
 import os
 import runpy
 import subprocess
+import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -99,14 +100,15 @@ def test_steps_of_a_program_in_this_process(
     for name in ("disable", "freeze", "enable"):
         monkeypatch.setattr(f"gc.{name}", lambda name=name: steps.append(name))
     monkeypatch.setattr("atexit.register", at_exit.append)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
 
     def load() -> Callable[[], int | None]:
-        steps.append("load")
+        steps.append(f"load with {os.environ['OPENBLAS_NUM_THREADS']} thread of numpy's")
         return lambda: returned
 
     with pytest.raises(SystemExit):
         program.run(load)
-    assert steps == ["disable", "load", "freeze", "enable"]
+    assert steps == ["disable", "load with 1 thread of numpy's", "freeze", "enable"]
     codes: list[int] = []
 
     def leave(number: int) -> None:

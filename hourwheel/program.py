@@ -26,8 +26,8 @@ def run(load: Callable[[], Callable[[], object]]) -> NoReturn:
     Raises:
         SystemExit: always, unless the program raises something else.
     """
-    # Nothing here multiplies matrices, and numpy's threads for that are busy while they wait: a tenth
-    # of a second of a core as each process starts.
+    # Nothing here multiplies matrices, and numpy's threads for that are busy while they wait: a
+    # tenth of a second of a core as each process starts.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code: list[Any] = []
     # What is registered first is called last.

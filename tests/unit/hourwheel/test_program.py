@@ -1,7 +1,6 @@
 import os
 import runpy
 import subprocess
-import os
 import sys
 import textwrap
 from collections.abc import Callable

@@ -8,7 +8,7 @@ no waiter.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import errors
@@ -222,7 +222,7 @@ class Polls:
         self._stats.delivered += len(delivery.units)
         self._rearm()
         to_check = self._receiver.find_to_check(*interest, waiter.call_filter)
-        return replace(delivery, to_check=to_check)
+        return delivery._replace(to_check=to_check)
 
     def receive(
         self, interest: Interest, waiter: Waiter, now_ms: int, messages_max: int | None = None
@@ -471,10 +471,11 @@ class Polls:
         units, stats = delivery.units, self._stats
         stats.delivered += len(units)
         if delivery.rows is not None:
-            few_ms = [now_ms - row.release_ms for row in delivery.rows]
-            for one_ms in few_ms:
+            early = 0
+            for row in delivery.rows:
+                one_ms = now_ms - row.release_ms
                 stats.lateness.observe(one_ms * _SECONDS)
-            early = sum(one_ms < 0 for one_ms in few_ms)
+                early += one_ms < 0
         else:
             late_ms = now_ms - release_ms(units)
             stats.lateness.observe_many(late_ms, _SECONDS)

@@ -195,10 +195,11 @@ class Waiter:
         if self.standing is None:
             lease_id, self.repeats = self.repeats, None
             return None if lease_id is None else Piece(lease_id)
-        piece, most = self.standing.take_repeat(), self.messages_max
-        if piece is None or (piece.size is not None and piece.size <= most):
-            return piece
-        return piece._replace(size=most)
+        piece = self.standing.take_repeat()
+        if piece is None:
+            return None
+        most = self.messages_max
+        return piece if piece.size is not None and piece.size <= most else piece._replace(size=most)
 
     def leave(self) -> bool:
         """Whether it is to be served no more: it is over, or has no credits and waits no longer."""

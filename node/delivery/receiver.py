@@ -1,6 +1,5 @@
 """The receiver: leases the next messages of a group's queues, up to the release gate."""
 
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -176,7 +175,7 @@ class Receiver:
                     self._turns[place] = (turn + step + 1) % len(queues)
                     if delivery is None or scan_filter is None or scan_filter.checks:
                         return delivery
-                    return replace(delivery, to_check=self._subscribed(group_id, topic_id))
+                    return delivery._replace(to_check=self._subscribed(group_id, topic_id))
         return None
 
     def _receive_plainly(
@@ -525,7 +524,7 @@ class Receiver:
         units = self.ordered.count_failures(lease.group_queue, positions.tolist(), units)
         self.leases.prolong(lease, lease.ranges(low, high), until_ms)
         delivery = self._delivery(lease, units, blobs, now_ms)
-        return replace(delivery, first_ordinal=low, is_repeated=True)
+        return delivery._replace(first_ordinal=low, is_repeated=True)
 
     def _delivery(
         self,

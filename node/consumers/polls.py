@@ -27,6 +27,7 @@ from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.message_lease import Lease, PollMark
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.queues.consume_queues import Touched
+from storage.views.catalog_items import Group
 from storage.views.unit import release_ms
 
 _CALL_FILTER_WORK: Final = 4_096
@@ -260,11 +261,8 @@ class Polls:
         self, interest: Interest, waiter: Waiter, messages_max: int, now_ms: int
     ) -> Delivery | None:
         receiver = self._receiver
-        if waiter.call_filter is None and not receiver.has_undelivered(*interest, now_ms):
-            waiter.is_unfinished = False  # most polls begin so, and wait
-            return None
         group = self._views.catalog.find_group_by_id(interest.group_id)
-        if group is not None and group.is_paused:
+        if group is not None and self._gets_nothing(interest, group, waiter, now_ms):
             waiter.is_unfinished = False
             return None
         allowed = None if group is None else self._limits.allowance(interest, group, now_ms)
@@ -279,6 +277,9 @@ class Polls:
         limits = ReceiveLimits(count_max, bytes_max, waiter.invisible_ms, now_ms)
         alarm_ms = receiver.ordered.next_ms()
         delivery = receiver.receive(*interest, limits, waiter.call_filter)
+        if not receiver.found_any:
+            waiter.is_unfinished = False  # most polls begin so, and wait
+            return None
         if receiver.ordered.next_ms() != alarm_ms:
             self._rearm()
         waiter.is_unfinished = receiver.is_unfinished
@@ -299,6 +300,12 @@ class Polls:
             self._rearm()  # no other lease ends earlier
         receiver.work += _ANSWER_WORK
         return delivery
+
+    def _gets_nothing(self, interest: Interest, group: Group, waiter: Waiter, now_ms: int) -> bool:
+        """Whether a group is paused, or there is nothing that its limits could hold back."""
+        if group.is_paused or not group.is_limited or waiter.call_filter is not None:
+            return group.is_paused
+        return not self._receiver.has_undelivered(*interest, now_ms)
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:
         """Wait for new entries, from the turn on in which `receive` had nothing at `now_ms`."""

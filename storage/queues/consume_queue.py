@@ -203,9 +203,11 @@ class ConsumeQueue:
 
     def _chunk(self, number: int) -> Chunk:
         """A chunk that exists, mapped."""
-        chunk = self._mapped.get(number, self._seal_of(number), self._sums.get(number))
-        if number >= self._mapped.writable_from:
-            self._sums[number] = chunk.sums
+        chunk = self._mapped.find(number)
+        if chunk is None:
+            chunk = self._mapped.get(number, self._seal_of(number), self._sums.get(number))
+            if number >= self._mapped.writable_from:
+                self._sums[number] = chunk.sums
         return chunk
 
     def close_mappings(self) -> None:

@@ -157,11 +157,10 @@ def is_sorted(units: Units) -> bool:
 def count_to(units: Units, due_ms: int, sequence: int) -> int:
     """How many of the key-sorted `units` have a key <= (due_ms, sequence)."""
     due = units["due_ms"]
-    low = int(np.searchsorted(due, due_ms, "left"))
-    high = int(np.searchsorted(due, due_ms, "right"))
+    low, high = int(due.searchsorted(due_ms, "left")), int(due.searchsorted(due_ms, "right"))
     sequences = units["sequence"][low:high]
     # A plain int would make numpy compare as float64, which cannot tell large sequences apart.
-    return low + int(np.searchsorted(sequences, np.uint64(sequence), "right"))
+    return low + int(sequences.searchsorted(np.uint64(sequence), "right"))
 
 
 def equal_spans(column: NDArray[Any]) -> list[tuple[int, int]]:

@@ -62,7 +62,9 @@ class Leases:
         self, group_queue: GroupQueue, window: AckWindow, bounds: Bounds, count_max: int
     ) -> tuple[int, int]:
         """[first, end) of the next positions to deliver: unresolved, neighbours, maybe none."""
-        limit = min(bounds[1], self.window_floor(group_queue, window, bounds[0]) + WINDOW_POSITIONS)
+        limit: int = bounds[1]
+        if limit - max(bounds[0], window.floor) > WINDOW_POSITIONS:  # else no floor is so low
+            limit = min(limit, self.window_floor(group_queue, window, bounds[0]) + WINDOW_POSITIONS)
         first, end = self.find_undelivered(group_queue, window, (bounds[0], limit))
         return first, min(end, first + count_max)
 
@@ -240,8 +242,7 @@ class Leases:
         return lease
 
     def _note_end(self, lease: Lease) -> None:
-        next_ms = lease.next_end_ms
-        if next_ms is not None:
+        if (next_ms := lease.next_end_ms) is not None:
             heapq.heappush(self._ends, (next_ms, lease.lease_id))
 
     def skip_to(self, group_queue: GroupQueue, position: Position) -> None:

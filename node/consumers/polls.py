@@ -13,6 +13,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.instants import earliest
 from hourwheel.priorities import is_priority_queue
 from hourwheel.types import FIRST_POSITION, TopicQueue, topic_of, topic_queue
 from node.catalog.serving import Serving
@@ -528,12 +529,11 @@ class Polls:
 
     def next_wakeup_ms(self) -> int | None:
         """When entries become visible in a queue with waiters, or come again, or are let go."""
-        times = (
+        return earliest(
             self._waiters.next_wakeup_ms(),
             self._receiver.ordered.next_ms(),
             self._limits.next_wakeup_ms(),
         )
-        return min((at for at in times if at is not None), default=None)
 
     def next_allowance_ms(self, now_ms: int) -> int | None:
         """See `GroupLimits`."""

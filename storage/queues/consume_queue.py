@@ -35,9 +35,7 @@ from storage.queues.mapped_chunks import (
 from storage.queues.page_sums import PageSums
 from storage.queues.queue_chunk import (
     NO_ENTRIES,
-    ROW,
     Chunk,
-    Rows,
     Seal,
     chunk_bytes,
     find_seal,
@@ -224,33 +222,32 @@ class ConsumeQueue:
         """
         first, count = self._end, len(units)
         self._changes.changed.add(self.topic_queue)
-        rows = units.view(ROW)
         at = first % self._chunk_entries
         tail = self._tail
         if tail is None or at + count > tail.entry_count_reserved:
-            self._append_slowly(rows)
+            self._append_slowly(units)
         else:
             self._mapped.used()
-            tail.store(rows)
+            tail.store(units)
             self._end = first + count
             if at + count == self._chunk_entries:
                 self._seal_full()
         return Position(first)
 
-    def _append_slowly(self, rows: Rows) -> None:
+    def _append_slowly(self, units: Units) -> None:
         """Append what needs room, another chunk or a mapping first."""
         size = self._chunk_entries
-        end = self._end + len(rows)
+        end = self._end + len(units)
         # All room first: after DiskFull nothing may have changed.
         for number in range(self._end // size, -(-end // size)):
             self._writable(number).reserve(min(end - number * size, size))
         stored = 0
-        while stored < len(rows):
+        while stored < len(units):
             number, at = divmod(self._end, size)
             if at == 0:
                 self._ledger.note_created(number)
             self._tail = self._writable(number)
-            part = rows[stored : stored + size - at]
+            part = units[stored : stored + size - at]
             self._tail.store(part)
             self._end += len(part)
             stored += len(part)

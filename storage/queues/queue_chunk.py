@@ -345,11 +345,11 @@ class Chunk:
             self._verify(first, last + 1)
         return self._rows[entries]
 
-    def store(self, rows: Rows) -> None:
-        """Store rows behind those that are there; `reserve` has made room for them."""
-        first = self.sums.row_count
-        self._rows[first : first + len(rows)] = rows
-        self.sums.extend(np.ascontiguousarray(rows).view(np.uint8).data)
+    def store(self, units: Units) -> None:
+        """Store entries behind those that are there; `reserve` has made room for them."""
+        first, raw = self.sums.row_count * UNIT_BYTES, memoryview(units.tobytes())
+        self._entries[first : first + len(raw)] = raw
+        self.sums.extend(raw)
 
     def reserve(self, entry_count: int) -> None:
         """Give room to the first `entry_count` entries, so that storing them cannot fail.

@@ -22,6 +22,7 @@ copying rows. A unit is seen by consumers from `release_ms = max(due_ms, store_m
 
 from collections.abc import Sequence
 from itertools import pairwise
+from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,6 +48,10 @@ UNIT: Final = np.dtype(
 )
 UNIT_BYTES: Final = 64
 assert UNIT.itemsize == UNIT_BYTES
+_CODES: Final = {"<i8": "q", "<u8": "Q", "<u4": "I", "<u2": "H"}
+_UNIT: Final = Struct("<" + "".join(_CODES[UNIT[name].str] for name in UNIT.names or ()))
+"""The same, for Python: numpy makes numbers of a row's fields in twice the time."""
+assert _UNIT.size == UNIT_BYTES
 
 Units: TypeAlias = NDArray[Any]
 """Structured array of `UNIT`."""
@@ -90,8 +95,8 @@ assert Row._fields == UNIT.names
 
 
 def rows_of(units: Units) -> list[Row]:
-    """The units one by one; half a microsecond each."""
-    return list(map(Row._make, units.tolist()))
+    """The units one by one; a quarter of a microsecond each."""
+    return list(map(Row._make, _UNIT.iter_unpack(units.tobytes())))
 
 
 def release_ms(units: Units) -> NDArray[np.int64]:

@@ -304,9 +304,9 @@ class Polls:
 
     def _gets_nothing(self, interest: Interest, group: Group, waiter: Waiter, now_ms: int) -> bool:
         """Whether a group is paused, or there is nothing that its limits could hold back."""
-        if group.is_paused or not group.is_limited or waiter.call_filter is not None:
+        if not group.is_limited or waiter.call_filter is not None:
             return group.is_paused
-        return not self._receiver.has_undelivered(*interest, now_ms)
+        return group.is_paused or not self._receiver.has_undelivered(*interest, now_ms)
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:
         """Wait for new entries, from the turn on in which `receive` had nothing at `now_ms`."""

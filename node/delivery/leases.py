@@ -63,7 +63,7 @@ class Leases:
     ) -> tuple[int, int]:
         """[first, end) of the next positions to deliver: unresolved, neighbours, maybe none."""
         limit: int = bounds[1]
-        if limit - max(bounds[0], window.floor) > WINDOW_POSITIONS:  # else no floor is so low
+        if limit - max(bounds[0], window.floor) > WINDOW_POSITIONS:  # else it is in the window
             limit = min(limit, self.window_floor(group_queue, window, bounds[0]) + WINDOW_POSITIONS)
         first, end = self.find_undelivered(group_queue, window, (bounds[0], limit))
         return first, min(end, first + count_max)

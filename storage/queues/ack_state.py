@@ -162,8 +162,9 @@ class AckWindow:
         # Ranges low..high - 1 overlap [first, end) or touch it, and melt into one with it.
         low = bisect_left(self._ends, first)
         high = bisect_right(self._starts, end)
-        fresh = self._holes(first, end, low, high)
+        fresh = [(first, end)]
         if low < high:
+            fresh = self._holes(first, end, low, high)
             first = min(first, self._starts[low])
             end = max(end, self._ends[high - 1])
         if first == self._floor:

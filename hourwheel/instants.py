@@ -111,5 +111,14 @@ def check_instant(instant_ms: int, instant_ms_min: int = INSTANT_MS_MIN) -> None
         )
 
 
+def earliest(*instants_ms: int | None) -> int | None:
+    """The first of those that are known; None: none is."""
+    first_ms = None
+    for at_ms in instants_ms:
+        if at_ms is not None and (first_ms is None or at_ms < first_ms):
+            first_ms = at_ms
+    return first_ms
+
+
 def _shown(instant_ms: int) -> str:
     return f"{_EPOCH + timedelta(milliseconds=instant_ms):%Y-%m-%d}"

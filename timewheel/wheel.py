@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hourwheel.errors import invariant, required
+from hourwheel.instants import earliest
 from hourwheel.types import SEQUENCE_MAX, Key
 from storage.views.unit import UNIT, UNIT_BYTES, Units, join, pick, sort_by_key
 from timewheel.hour_readers import HourReaders
@@ -271,8 +272,7 @@ class Wheel:
             return found
         after = max(after, self.near.frontier)
         candidates = [table.next_due_ms(after) for table in self._memtables()]
-        candidates.append(self._next_occupied_ms(after))
-        return min((due for due in candidates if due is not None), default=None)
+        return earliest(*candidates, self._next_occupied_ms(after))
 
     def _next_occupied_ms(self, after: Key) -> int | None:
         hour = self.runs.next_hour(hour_of(max(after.due_ms, 0)))

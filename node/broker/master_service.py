@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.instants import earliest
 from hourwheel.outcomes import ReceiptOutcome
 from node.broker.damage_desk import DamageDesk
 from node.broker.disk_guard import DiskGuard
@@ -271,8 +272,8 @@ class MasterService:
             plan_ms = self._planner.next_wakeup_ms()
             if self._planner.is_ready and self.mastership.may_dispatch_more:
                 dispatch_ms = self.mastership.dispatcher.next_wakeup_ms(self._shard.views)
-        times = dispatch_ms, plan_ms, self.receive_service.next_wakeup_ms(), self._load_ms
-        return min((at for at in times if at is not None), default=None)
+        serve_ms = self.receive_service.next_wakeup_ms()
+        return earliest(dispatch_ms, plan_ms, serve_ms, self._load_ms)
 
     def look(self, now_ms: int) -> None:
         """Once a second: retention, forgotten producers, unused names."""

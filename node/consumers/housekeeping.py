@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hourwheel import errors
 from hourwheel.formats.joined_rows import join_rows
+from hourwheel.instants import earliest
 from hourwheel.types import TopicQueue, topic_of
 from node.catalog.serving import Serving
 from node.delivery.filtered_ranges import FilteredRange
@@ -200,5 +201,4 @@ class Housekeeping:
         receiver = self._receiver
         is_full = len(self._ending) >= _ENDING_MAX  # then it goes on when one of them is done
         next_end_ms = None if is_full else receiver.leases.next_end_ms()
-        times = (next_end_ms, receiver.filtered_ranges.next_due_ms())
-        return min((at for at in times if at is not None), default=None)
+        return earliest(next_end_ms, receiver.filtered_ranges.next_due_ms())

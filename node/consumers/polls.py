@@ -8,11 +8,12 @@ no waiter.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.instants import earliest
 from hourwheel.priorities import is_priority_queue
 from hourwheel.types import FIRST_POSITION, TopicQueue, topic_of, topic_queue
 from node.catalog.serving import Serving
@@ -27,6 +28,7 @@ from node.delivery.filter_scan import SLICE_WORK, Counts
 from node.delivery.message_lease import Lease, PollMark
 from storage.queues.ack_state import WINDOW_POSITIONS
 from storage.queues.consume_queues import Touched
+from storage.views.catalog_items import Group
 from storage.views.unit import release_ms
 
 _CALL_FILTER_WORK: Final = 4_096
@@ -222,7 +224,7 @@ class Polls:
         self._stats.delivered += len(delivery.units)
         self._rearm()
         to_check = self._receiver.find_to_check(*interest, waiter.call_filter)
-        return replace(delivery, to_check=to_check)
+        return delivery._replace(to_check=to_check)
 
     def receive(
         self, interest: Interest, waiter: Waiter, now_ms: int, messages_max: int | None = None
@@ -260,11 +262,8 @@ class Polls:
         self, interest: Interest, waiter: Waiter, messages_max: int, now_ms: int
     ) -> Delivery | None:
         receiver = self._receiver
-        if waiter.call_filter is None and not receiver.has_undelivered(*interest, now_ms):
-            waiter.is_unfinished = False  # most polls begin so, and wait
-            return None
         group = self._views.catalog.find_group_by_id(interest.group_id)
-        if group is not None and group.is_paused:
+        if group is not None and self._gets_nothing(interest, group, waiter, now_ms):
             waiter.is_unfinished = False
             return None
         allowed = None if group is None else self._limits.allowance(interest, group, now_ms)
@@ -279,6 +278,9 @@ class Polls:
         limits = ReceiveLimits(count_max, bytes_max, waiter.invisible_ms, now_ms)
         alarm_ms = receiver.ordered.next_ms()
         delivery = receiver.receive(*interest, limits, waiter.call_filter)
+        if not receiver.found_any:
+            waiter.is_unfinished = False  # most polls begin so, and wait
+            return None
         if receiver.ordered.next_ms() != alarm_ms:
             self._rearm()
         waiter.is_unfinished = receiver.is_unfinished
@@ -299,6 +301,12 @@ class Polls:
             self._rearm()  # no other lease ends earlier
         receiver.work += _ANSWER_WORK
         return delivery
+
+    def _gets_nothing(self, interest: Interest, group: Group, waiter: Waiter, now_ms: int) -> bool:
+        """Whether a group is paused, or there is nothing that its limits could hold back."""
+        if not group.is_limited or waiter.call_filter is not None:
+            return group.is_paused
+        return group.is_paused or not self._receiver.has_undelivered(*interest, now_ms)
 
     def wait(self, interest: Interest, waiter: Waiter, now_ms: int) -> None:
         """Wait for new entries, from the turn on in which `receive` had nothing at `now_ms`."""
@@ -471,10 +479,11 @@ class Polls:
         units, stats = delivery.units, self._stats
         stats.delivered += len(units)
         if delivery.rows is not None:
-            few_ms = [now_ms - row.release_ms for row in delivery.rows]
-            for one_ms in few_ms:
+            early = 0
+            for row in delivery.rows:
+                one_ms = now_ms - row.release_ms
                 stats.lateness.observe(one_ms * _SECONDS)
-            early = sum(one_ms < 0 for one_ms in few_ms)
+                early += one_ms < 0
         else:
             late_ms = now_ms - release_ms(units)
             stats.lateness.observe_many(late_ms, _SECONDS)
@@ -520,12 +529,11 @@ class Polls:
 
     def next_wakeup_ms(self) -> int | None:
         """When entries become visible in a queue with waiters, or come again, or are let go."""
-        times = (
+        return earliest(
             self._waiters.next_wakeup_ms(),
             self._receiver.ordered.next_ms(),
             self._limits.next_wakeup_ms(),
         )
-        return min((at for at in times if at is not None), default=None)
 
     def next_allowance_ms(self, now_ms: int) -> int | None:
         """See `GroupLimits`."""

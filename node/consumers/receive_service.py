@@ -13,6 +13,7 @@ import numpy as np
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.filter_language.text import FilterExpression
+from hourwheel.instants import earliest
 from hourwheel.types import GroupId, Position, SequenceNumber, TopicId, TopicQueue
 from node.catalog.filter_cache import make_ready
 from node.catalog.serving import ServingConsumers
@@ -293,12 +294,11 @@ class ReceiveService:
 
     def next_wakeup_ms(self) -> int | None:
         """When the next turn has to be: an entry opens to waiters, or a lease ends; or None."""
-        times = (
+        return earliest(
             self._polls.next_wakeup_ms(),
             self.housekeeping.next_wakeup_ms(),
             None if self._is_closing else self._sweep.next_ms(),
         )
-        return min((at for at in times if at is not None), default=None)
 
     def next_allowance_ms(self, now_ms: int) -> int | None:
         """When a group that its rate holds back may get something again, who waits or not."""

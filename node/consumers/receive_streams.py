@@ -51,16 +51,6 @@ class OpenStream:
         """What the next answer is a part of."""
 
     @property
-    def is_ready(self) -> bool:
-        """See `Standing`."""
-        return self.stream.is_ready
-
-    @property
-    def credits_count(self) -> int:
-        """See `Standing`."""
-        return self.stream.credits_count
-
-    @property
     def has_repeats(self) -> bool:
         """See `Standing`."""
         return bool(self._repeats)
@@ -209,7 +199,7 @@ class ReceiveStreams:
         look()
 
     def _look(self, interest: Interest, waiter: Waiter, standing: OpenStream) -> None:
-        if waiter.future.done() or standing.is_waiting or not standing.is_ready:
+        if waiter.future.done() or standing.is_waiting or not standing.stream.is_ready:
             return
         if not self._may_act():  # those that wait are served when it may again
             standing.is_waiting = True

@@ -128,17 +128,7 @@ class Standing(Protocol):
 
     @property
     def stream(self) -> ReceiveStream:
-        """Counts the bytes of its answers."""
-        ...
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there are credits, and room."""
-        ...
-
-    @property
-    def credits_count(self) -> int:
-        """How many messages it may get."""
+        """Knows its credits, and counts the bytes of its answers."""
         ...
 
     def put(self, delivery: Delivery) -> None:
@@ -183,7 +173,7 @@ class Waiter:
         """How many messages an answer may have, now."""
         if self.standing is None:
             return self.params.messages_max
-        return min(self.params.messages_max, self.standing.credits_count)
+        return min(self.params.messages_max, self.standing.stream.credits_count)
 
     @property
     def held_answer(self) -> HeldAnswer | ReceiveStream | None:
@@ -195,16 +185,17 @@ class Waiter:
         if self.standing is None:
             lease_id, self.repeats = self.repeats, None
             return None if lease_id is None else Piece(lease_id)
-        piece, most = self.standing.take_repeat(), self.messages_max
-        if piece is None or (piece.size is not None and piece.size <= most):
-            return piece
-        return piece._replace(size=most)
+        piece = self.standing.take_repeat()
+        if piece is None:
+            return None
+        most = self.messages_max
+        return piece if piece.size is not None and piece.size <= most else piece._replace(size=most)
 
     def leave(self) -> bool:
         """Whether it is to be served no more: it is over, or has no credits and waits no longer."""
         if self.future.done():
             return True
-        if self.standing is None or self.standing.is_ready:
+        if self.standing is None or self.standing.stream.is_ready:
             return False
         self.standing.is_waiting = False
         return True

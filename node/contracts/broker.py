@@ -118,8 +118,7 @@ class Selection:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """Leased messages, all from one queue.
 
     They stand side by side from `first_position` on; with a filter others may stand between them.

@@ -1,6 +1,5 @@
 """What the receiver is asked for, and what it gives."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hourwheel import errors
@@ -11,8 +10,7 @@ from node.shard.group_queue import GroupQueue
 from storage.views.unit import Row, Units
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """Leased messages of one queue, with their bytes."""
 
     lease: Lease

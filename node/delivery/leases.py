@@ -12,6 +12,7 @@ between.
 
 import heapq
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from hourwheel.types import FIRST_POSITION, Epoch, GroupId, Position
 from node.delivery.message_lease import SPARSE_ID, Bounds, Lease, Part, Progress, Reopened, runs_of
 from node.shard.group_queue import GroupQueue
 from storage.queues.ack_state import WINDOW_POSITIONS, AckStates, AckWindow
+
+_NOTHING: Final = AckWindow()
 
 
 class Leases:
@@ -59,9 +62,10 @@ class Leases:
         self, group_queue: GroupQueue, window: AckWindow, bounds: Bounds, count_max: int
     ) -> tuple[int, int]:
         """[first, end) of the next positions to deliver: unresolved, neighbours, maybe none."""
-        floor = window.first_unresolved(bounds[0])
-        limit = min(bounds[1], self.window_floor(group_queue, window, bounds[0]) + WINDOW_POSITIONS)
-        first, end = self.find_undelivered(group_queue, window, (floor, limit))
+        limit: int = bounds[1]
+        if limit - max(bounds[0], window.floor) > WINDOW_POSITIONS:  # else it is in the window
+            limit = min(limit, self.window_floor(group_queue, window, bounds[0]) + WINDOW_POSITIONS)
+        first, end = self.find_undelivered(group_queue, window, (bounds[0], limit))
         return first, min(end, first + count_max)
 
     def window_floor(
@@ -99,12 +103,13 @@ class Leases:
         However far above the floor: most of it may not match a filter.
         """
         progress = self._progress.get(group_queue)
-        position = max(self.next_position(group_queue), window.floor, bounds[0])
-        for first, end in window.unresolved(position, bounds[1]):
-            if progress is None:
-                return first, end
-            for found in progress.delivered.unresolved(first, end):
+        delivered = _NOTHING if progress is None else progress.delivered
+        at = position = max(delivered.floor, window.floor, bounds[0])
+        while (some := window.next_unresolved(at, bounds[1])) is not None:
+            found = delivered.next_unresolved(*some)
+            if found is not None:
                 return found
+            at = some[1]
         return position, position
 
     def room(
@@ -223,9 +228,10 @@ class Leases:
 
     def _add(self, lease: Lease) -> Lease:
         self._by_id[lease.lease_id] = lease
-        parts = lease.parts
-        lease.left_count = sum([lease.count_messages(part.first, part.end) for part in parts])
-        lease.gap_count = sum([part.end - part.first for part in parts]) - lease.left_count
+        for part in lease.parts:
+            count = lease.count_messages(part.first, part.end)
+            lease.left_count += count
+            lease.gap_count += part.end - part.first - count
         progress = self._progress_of(lease.group_queue)
         progress.leases[lease.lease_id] = lease
         progress.held_count += lease.left_count
@@ -236,8 +242,7 @@ class Leases:
         return lease
 
     def _note_end(self, lease: Lease) -> None:
-        next_ms = lease.next_end_ms
-        if next_ms is not None:
+        if (next_ms := lease.next_end_ms) is not None:
             heapq.heappush(self._ends, (next_ms, lease.lease_id))
 
     def skip_to(self, group_queue: GroupQueue, position: Position) -> None:

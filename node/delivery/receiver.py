@@ -1,6 +1,5 @@
 """The receiver: leases the next messages of a group's queues, up to the release gate."""
 
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -57,6 +56,8 @@ class Receiver:
         """Work done in scans; the shell makes it 0 again. See `filter_scan`."""
         self.is_unfinished = False
         """The last `receive` ended with its slice: there may be more, so call again soon."""
+        self.found_any = False
+        """The last `receive` came upon something visible that was not delivered, or may have."""
 
     def table(self) -> LeaseTable:
         """What the next master needs in a planned transfer."""
@@ -89,8 +90,11 @@ class Receiver:
 
     def has_undelivered(self, group_id: GroupId, topic_id: TopicId, now_ms: int) -> bool:
         """Whether anything is visible that was not delivered: else `receive` has nothing."""
+        return self._has_undelivered(self._order.find(group_id, topic_id), now_ms)
+
+    def _has_undelivered(self, reading: Reading, now_ms: int) -> bool:
         get, next_position = self._views.queues.get, self.leases.next_position
-        visible_end, reading = self._smoothing.visible_end, self._order.find(group_id, topic_id)
+        visible_end = self._smoothing.visible_end
         if reading.is_ordered:
             return any(self.ordered.may_have(one, now_ms) for one in reading.group_queues)
         for one in reading.group_queues:
@@ -149,8 +153,12 @@ class Receiver:
         """
         reading = self._order.find(group_id, topic_id)
         self.is_unfinished = False
-        if reading.is_plain and call_filter is None:
+        if call_filter is None and reading.is_plain:
+            self.found_any = False
             return self._receive_plainly(reading, limits, topic_id)
+        self.found_any = call_filter is not None or self._has_undelivered(reading, limits.now_ms)
+        if not self.found_any:
+            return None
         scan_filter = self._scan_filter(group_id, topic_id, call_filter)
         scanner = FilterScanner(self._bodies, self.counts, self._long_checks)
         for queues in reading.levels:
@@ -176,7 +184,7 @@ class Receiver:
                     self._turns[place] = (turn + step + 1) % len(queues)
                     if delivery is None or scan_filter is None or scan_filter.checks:
                         return delivery
-                    return replace(delivery, to_check=self._subscribed(group_id, topic_id))
+                    return delivery._replace(to_check=self._subscribed(group_id, topic_id))
         return None
 
     def _receive_plainly(
@@ -217,6 +225,7 @@ class Receiver:
         visible_end = self._smoothing.visible_end(queue, now_ms)
         if self.leases.next_position(group_queue) >= visible_end:
             return None
+        self.found_any = True
         window = self._views.acks.get(*group_queue)
         bounds = queue.start_position, visible_end
         turns_left = _EXPIRED_TURNS if self.expired.may_have(topic_id) else None
@@ -525,7 +534,7 @@ class Receiver:
         units = self.ordered.count_failures(lease.group_queue, positions.tolist(), units)
         self.leases.prolong(lease, lease.ranges(low, high), until_ms)
         delivery = self._delivery(lease, units, blobs, now_ms)
-        return replace(delivery, first_ordinal=low, is_repeated=True)
+        return delivery._replace(first_ordinal=low, is_repeated=True)
 
     def _delivery(
         self,

@@ -162,8 +162,9 @@ class AckWindow:
         # Ranges low..high - 1 overlap [first, end) or touch it, and melt into one with it.
         low = bisect_left(self._ends, first)
         high = bisect_right(self._starts, end)
-        fresh = self._holes(first, end, low, high)
+        fresh = [(first, end)]
         if low < high:
+            fresh = self._holes(first, end, low, high)
             first = min(first, self._starts[low])
             end = max(end, self._ends[high - 1])
         if first == self._floor:
@@ -258,15 +259,19 @@ class AckWindow:
 
         Looks again at each step, so resolving while iterating is fine.
         """
-        at = max(from_, self._floor)
-        while at < to:
-            index = bisect_right(self._starts, at)
-            if index and at < self._ends[index - 1]:
-                at = self._ends[index - 1]
-                continue
-            end = min(self._starts[index], to) if index < len(self._starts) else to
-            yield at, end
-            at = max(end, self._floor)
+        while (found := self.next_unresolved(from_, to)) is not None:
+            yield found
+            from_ = found[1]
+
+    def next_unresolved(self, from_: int, to: int) -> tuple[int, int] | None:
+        """The first of these ranges, or None."""
+        at, starts = max(from_, self._floor), self._starts
+        index = bisect_right(starts, at)
+        if index and at < self._ends[index - 1]:
+            at = self._ends[index - 1]  # where the next range does not begin: see `_starts`
+        if at >= to:
+            return None
+        return at, min(starts[index], to) if index < len(starts) else to
 
     def count_unresolved(self, from_: int, to: int) -> int:
         """How many positions of [from_, to) are not resolved: two sums, however many ranges."""

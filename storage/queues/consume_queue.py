@@ -35,9 +35,7 @@ from storage.queues.mapped_chunks import (
 from storage.queues.page_sums import PageSums
 from storage.queues.queue_chunk import (
     NO_ENTRIES,
-    ROW,
     Chunk,
-    Rows,
     Seal,
     chunk_bytes,
     find_seal,
@@ -103,8 +101,9 @@ class ConsumeQueue:
         self._end = state.end_position
         self._visible_end = self._start
         """Invariant: start <= visible end <= end."""
-        self._gate_ms: int | None = None
-        """`release_ms` of the entry at the visible end, where that is known."""
+        self._gates_ms: list[int] = []
+        """`release_ms` of entries from the visible end on, that one last: of the few, or none, that
+        the last look has read."""
         self._first_chunk = self._start // chunk_entries
         """Invariant: first chunk + full chunks = number of the chunk that is not full."""
         self._seals: list[Seal] = []
@@ -202,9 +201,11 @@ class ConsumeQueue:
 
     def _chunk(self, number: int) -> Chunk:
         """A chunk that exists, mapped."""
-        chunk = self._mapped.get(number, self._seal_of(number), self._sums.get(number))
-        if number >= self._mapped.writable_from:
-            self._sums[number] = chunk.sums
+        chunk = self._mapped.find(number)
+        if chunk is None:
+            chunk = self._mapped.get(number, self._seal_of(number), self._sums.get(number))
+            if number >= self._mapped.writable_from:
+                self._sums[number] = chunk.sums
         return chunk
 
     def close_mappings(self) -> None:
@@ -221,33 +222,32 @@ class ConsumeQueue:
         """
         first, count = self._end, len(units)
         self._changes.changed.add(self.topic_queue)
-        rows = units.view(ROW)
         at = first % self._chunk_entries
         tail = self._tail
         if tail is None or at + count > tail.entry_count_reserved:
-            self._append_slowly(rows)
+            self._append_slowly(units)
         else:
             self._mapped.used()
-            tail.store(rows)
+            tail.store(units)
             self._end = first + count
             if at + count == self._chunk_entries:
                 self._seal_full()
         return Position(first)
 
-    def _append_slowly(self, rows: Rows) -> None:
+    def _append_slowly(self, units: Units) -> None:
         """Append what needs room, another chunk or a mapping first."""
         size = self._chunk_entries
-        end = self._end + len(rows)
+        end = self._end + len(units)
         # All room first: after DiskFull nothing may have changed.
         for number in range(self._end // size, -(-end // size)):
             self._writable(number).reserve(min(end - number * size, size))
         stored = 0
-        while stored < len(rows):
+        while stored < len(units):
             number, at = divmod(self._end, size)
             if at == 0:
                 self._ledger.note_created(number)
             self._tail = self._writable(number)
-            part = rows[stored : stored + size - at]
+            part = units[stored : stored + size - at]
             self._tail.store(part)
             self._end += len(part)
             stored += len(part)
@@ -366,17 +366,22 @@ class ConsumeQueue:
         Looks only behind what it said last, and not at everything at once where much came since:
         then it says less than is visible, and `next_gate_ms` is not ahead of `now_ms`.
         """
-        if self._visible_end < self._end and (self._gate_ms is None or self._gate_ms <= now_ms):
+        if self._visible_end < self._end and (not self._gates_ms or self._gates_ms[-1] <= now_ms):
             self._move_visible_end(now_ms)
         return Position(self._visible_end)
 
     def look_again(self) -> None:
         """The clock was set back: look at the gates of all entries again."""
-        self._visible_end, self._gate_ms = self._start, None
+        self._visible_end, self._gates_ms = self._start, []
 
     def _move_visible_end(self, now_ms: int) -> None:
+        gates_ms = self._gates_ms
+        while gates_ms and gates_ms[-1] <= now_ms:
+            gates_ms.pop()
+            self._visible_end += 1
+        if gates_ms:
+            return
         at, step, looked_at = self._visible_end, _SCAN_FIRST, 0
-        self._gate_ms = None
         while at < self._end and looked_at < _SCAN_ENTRIES_MAX:
             number, in_chunk = divmod(at, self._chunk_entries)
             chunk_end = self._entry_count(number)
@@ -385,13 +390,13 @@ class ConsumeQueue:
                 at += chunk_end - in_chunk
                 continue
             end = min(in_chunk + step, chunk_end)
-            ordinal, self._gate_ms = _find_gate(self._chunk(number).units(in_chunk, end), now_ms)
+            ordinal, gates_ms = _find_gates(self._chunk(number).units(in_chunk, end), now_ms)
             at += ordinal
-            if self._gate_ms is not None:
+            if gates_ms:
                 break
             looked_at += end - in_chunk
             step *= _SCAN_GROWTH
-        self._visible_end = at
+        self._visible_end, self._gates_ms = at, gates_ms
 
     def next_gate_ms(self) -> int | None:
         """When to ask for the visible end again; None while all entries are visible.
@@ -400,9 +405,9 @@ class ConsumeQueue:
         """
         if self._visible_end == self._end:
             return None
-        if self._gate_ms is None:
-            self._gate_ms = rows_of(self.read(self._visible_end, 1))[0].release_ms
-        return self._gate_ms
+        if not self._gates_ms:
+            self._gates_ms = [rows_of(self.read(self._visible_end, 1))[0].release_ms]
+        return self._gates_ms[-1]
 
     # --- trimming
 
@@ -449,8 +454,7 @@ class ConsumeQueue:
             return
         self._start = position
         if self._visible_end < position:
-            self._visible_end = position
-            self._gate_ms = None
+            self._visible_end, self._gates_ms = position, []
         first_chunk = position // self._chunk_entries
         for number in range(self._first_chunk, first_chunk):
             self._mapped.close(number)
@@ -507,14 +511,17 @@ class ConsumeQueue:
             at += len(units)
 
 
-def _find_gate(units: Units, now_ms: int) -> tuple[int, int | None]:
-    """(ordinal of the first unit that is not visible yet, when it will be); None: all are."""
+def _find_gates(units: Units, now_ms: int) -> tuple[int, list[int]]:
+    """(ordinal of the first unit that is not visible yet, or behind all; from when on it will be).
+
+    Of few units the list says that of each later one as well, the last one first.
+    """
     if len(units) <= FEW_UNITS:
-        for ordinal, row in enumerate(rows_of(units)):
-            if row.release_ms > now_ms:
-                return ordinal, row.release_ms
-        return len(units), None
+        gates_ms = [row.release_ms for row in reversed(rows_of(units))]
+        while gates_ms and gates_ms[-1] <= now_ms:
+            gates_ms.pop()
+        return len(units) - len(gates_ms), gates_ms
     gates = release_ms(units)
     is_ahead = gates > now_ms
     ordinal = int(is_ahead.argmax())
-    return (ordinal, int(gates[ordinal])) if is_ahead[ordinal] else (len(units), None)
+    return (ordinal, [int(gates[ordinal])]) if is_ahead[ordinal] else (len(units), [])

@@ -88,16 +88,21 @@ class MappedChunks:
         Raises:
             CorruptFile: see `Chunk.open`.
         """
-        chunk = self._chunks.pop(number, None)
+        chunk = self.find(number)
         if chunk is None:
             path = self.path_of(number)
             chunk = Chunk.open(self._disk, path, self._chunk_entries, seal, sums)
             self._add(number, chunk)
             if number + 1 < self.writable_from:
                 self._read_ahead(number + 1)
-        else:
+        return chunk
+
+    def find(self, number: int) -> Chunk | None:
+        """A chunk, if it is mapped: it is in use."""
+        chunk = self._chunks.pop(number, None)
+        if chunk is not None:
             self._chunks[number] = chunk
-            self.used()
+            self._budget.used(self)
         return chunk
 
     def create(self, number: int) -> Chunk:

@@ -46,6 +46,7 @@ from storage.files.file_header import (
 from storage.queues.page_sums import PAGE_ROWS, PageSums
 from storage.views.sorting import sorted_unique
 from storage.views.unit import (
+    NO_UNITS,
     UNIT,
     UNIT_BYTES,
     Units,
@@ -232,6 +233,7 @@ class Chunk:
         "_mapping",
         "_path",
         "_rows",
+        "_units",
         "entry_count_reserved",
         "sums",
     )
@@ -242,6 +244,8 @@ class Chunk:
         self._allocated_bytes = allocated_bytes
         self._rows: Rows = np.frombuffer(mapping.view, ROW, offset=ENTRIES_AT)
         """All entries, as `ROW`."""
+        self._units: Units = self._rows.view(UNIT)
+        """The same, as `UNIT`: a view of another type is dear, a slice of this one is not."""
         self._entries = mapping.view[ENTRIES_AT:]
         self.sums = sums
         """Over the entries that are there."""
@@ -324,12 +328,13 @@ class Chunk:
             CorruptFile: they are not what was stored.
         """
         self._verify(first, end)
-        return self._rows[first:end].view(UNIT)
+        return self._units[first:end]
 
     def copy(self, first: int, end: int) -> Units:
         """As `units`, copied."""
         self._verify(first, end)
-        return self._rows[first:end].copy().view(UNIT)
+        raw = bytearray(self._entries[first * UNIT_BYTES : end * UNIT_BYTES])
+        return np.frombuffer(raw, UNIT)
 
     def pick(self, entries: NDArray[np.int64]) -> Rows:
         """A copy of some entries, as `ROW`, in this order. Raises as `units`."""
@@ -340,11 +345,11 @@ class Chunk:
             self._verify(first, last + 1)
         return self._rows[entries]
 
-    def store(self, rows: Rows) -> None:
-        """Store rows behind those that are there; `reserve` has made room for them."""
-        first = self.sums.row_count
-        self._rows[first : first + len(rows)] = rows
-        self.sums.extend(np.ascontiguousarray(rows).view(np.uint8).data)
+    def store(self, units: Units) -> None:
+        """Store entries behind those that are there; `reserve` has made room for them."""
+        first, raw = self.sums.row_count * UNIT_BYTES, memoryview(units.tobytes())
+        self._entries[first : first + len(raw)] = raw
+        self.sums.extend(raw)
 
     def reserve(self, entry_count: int) -> None:
         """Give room to the first `entry_count` entries, so that storing them cannot fail.
@@ -365,7 +370,7 @@ class Chunk:
 
     def close(self) -> None:
         """Unmap. What was stored is in the file, and durable after a `write_seal`."""
-        self._rows = self._rows[:0].copy()
+        self._rows, self._units = self._rows[:0].copy(), NO_UNITS
         self._entries.release()
         self.entry_count_reserved = 0
         self._mapping.close()

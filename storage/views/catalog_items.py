@@ -166,6 +166,11 @@ class Group:
         """Whether messages of one ordering key come one by one."""
         return self.order != GroupOrder.NONE
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it may be given only so many messages at a time, or in a second."""
+        return bool(self.in_flight_max or self.per_second_max)
+
     @classmethod
     def read(cls, config: state_pb2.GroupConfig) -> "Group":
         """From the wire."""

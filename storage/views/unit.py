@@ -22,6 +22,7 @@ copying rows. A unit is seen by consumers from `release_ms = max(due_ms, store_m
 
 from collections.abc import Sequence
 from itertools import pairwise
+from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,6 +48,10 @@ UNIT: Final = np.dtype(
 )
 UNIT_BYTES: Final = 64
 assert UNIT.itemsize == UNIT_BYTES
+_CODES: Final = {"<i8": "q", "<u8": "Q", "<u4": "I", "<u2": "H"}
+_UNIT: Final = Struct("<" + "".join(_CODES[UNIT[name].str] for name in UNIT.names or ()))
+"""The same, for Python: numpy makes numbers of a row's fields in twice the time."""
+assert _UNIT.size == UNIT_BYTES
 
 Units: TypeAlias = NDArray[Any]
 """Structured array of `UNIT`."""
@@ -90,8 +95,8 @@ assert Row._fields == UNIT.names
 
 
 def rows_of(units: Units) -> list[Row]:
-    """The units one by one; half a microsecond each."""
-    return list(map(Row._make, units.tolist()))
+    """The units one by one; a quarter of a microsecond each."""
+    return list(map(Row._make, _UNIT.iter_unpack(units.tobytes())))
 
 
 def release_ms(units: Units) -> NDArray[np.int64]:
@@ -157,11 +162,10 @@ def is_sorted(units: Units) -> bool:
 def count_to(units: Units, due_ms: int, sequence: int) -> int:
     """How many of the key-sorted `units` have a key <= (due_ms, sequence)."""
     due = units["due_ms"]
-    low = int(np.searchsorted(due, due_ms, "left"))
-    high = int(np.searchsorted(due, due_ms, "right"))
+    low, high = int(due.searchsorted(due_ms, "left")), int(due.searchsorted(due_ms, "right"))
     sequences = units["sequence"][low:high]
     # A plain int would make numpy compare as float64, which cannot tell large sequences apart.
-    return low + int(np.searchsorted(sequences, np.uint64(sequence), "right"))
+    return low + int(sequences.searchsorted(np.uint64(sequence), "right"))
 
 
 def equal_spans(column: NDArray[Any]) -> list[tuple[int, int]]:

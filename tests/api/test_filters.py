@@ -36,7 +36,7 @@ class LeavingEngine(FakeEngine):
 
     async def receive(self, params: ReceiveParams) -> Delivery | None:
         delivery = await super().receive(params)
-        return None if delivery is None else replace(delivery, to_check=HERE)
+        return None if delivery is None else delivery._replace(to_check=HERE)
 
 
 @asynccontextmanager

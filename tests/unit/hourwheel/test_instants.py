@@ -79,3 +79,8 @@ def test_wait_when_it_is_one() -> None:
     assert instants.wait_of_ms(timedelta(seconds=2), "wait_ms") == 2_000
     for endless in (float("inf"), 10**400):
         assert 10**15 < instants.wait_of_ms(endless, "wait_ms") < float("inf")
+
+
+def test_earliest_when_some_or_none_are_known() -> None:
+    assert instants.earliest() is instants.earliest(None, None) is None
+    assert instants.earliest(None, 7, 0, None, 3) == 0

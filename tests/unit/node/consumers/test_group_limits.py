@@ -88,6 +88,18 @@ def test_group_holds_no_more_and_goes_on_as_soon_as_it_holds_less(*, is_ack: boo
         assert got(third) == 3
 
 
+def test_poll_is_not_held_back_where_there_is_nothing() -> None:
+    with SteppedEngine() as stepped:
+        limit(stepped, in_flight_max=5)
+        stepped.call(stepped.publish(*[0] * 5))
+        assert got(poll(stepped)) == 5
+        assert got(poll(stepped)) is None
+        assert stepped.engine.stats.limited_polls == 0
+        stepped.call(stepped.publish(0))
+        stepped.settle()
+        assert stepped.engine.stats.limited_polls == 1
+
+
 @pytest.mark.parametrize("is_ack", [True, False])
 def test_group_goes_on_when_receipts_of_the_former_master_come(*, is_ack: bool) -> None:
     """They name leases by the former master's ids; how much it holds is counted all the same."""

@@ -6,6 +6,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.internal.v1.state_pb2 import QueueState
+from hourwheel.types import Position
 from storage.files.file_header import Identity
 from storage.queues.consume_queue import ConsumeQueue
 from storage.queues.mapped_chunks import MappingBudget, file_name
@@ -185,6 +186,21 @@ def test_visible_end_when_the_clock_was_set_back() -> None:
     assert queue.visible_end(10) == 5
     assert queue.next_gate_ms() == 20
     assert queue.visible_end(20) == 10
+
+
+def test_visible_end_when_few_lie_ahead_and_it_looks_anew() -> None:
+    queue = opened(SimulatedDisk(), chunk_entries=4)
+    for position in range(6):
+        queue.append(make_units(position, 1, due_ms=10 * position))
+    assert queue.visible_end(10) == 2
+    queue.look_again()
+    assert queue.visible_end(5) == 1
+    assert queue.next_gate_ms() == 10
+    queue.trim_to(Position(3))
+    assert queue.visible_end(5) == 3
+    assert queue.next_gate_ms() == 30
+    queue.append(make_units(6, 1, due_ms=45))
+    assert [queue.visible_end(now_ms) for now_ms in (29, 30, 40, 49, 50)] == [3, 4, 5, 5, 7]
 
 
 def test_visible_end_when_accepted_after_its_due_time() -> None:

@@ -9,8 +9,8 @@ QUICKER = $(shell { ! python3 -c 'import sys, sysconfig; sys.exit(not $(OPTIMIZE
 PYTHON ?= $(QUICKER)python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Two cores are busy with five workers: the tests of clusters mostly wait.
-WORKERS ?= 5
+# Two cores are busy with six workers: the tests of clusters mostly wait.
+WORKERS ?= 6
 # So long may a test take, in seconds, before it fails and shows its stacks. On a busy machine,
 # too, each ends much sooner.
 HANG_S ?= 300
@@ -85,7 +85,7 @@ SPREAD = -n $(WORKERS) --dist worksteal
 BESIDE = $(MAKE) --no-print-directory $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 # What ends in seconds comes first. mypy takes one core for most of a minute where it has no cache.
-test: $(VENV)/dev.stamp  ## everything that must pass before a change goes in (about 13 minutes)
+test: $(VENV)/dev.stamp  ## everything that must pass before a change goes in (about 10 minutes)
 	@$(BESIDE) -j 3 lint contracts collected
 	@$(BESIDE) -j 3 types test-most test-spark
 

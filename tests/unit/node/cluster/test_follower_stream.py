@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,21 @@ class Breaking:
             self._call.cancel()
 
 
+def replace_first(member: Any, make: Callable[[Callable[[], Any]], Any]) -> list[str]:
+    """Have `make` make the first stream to n2; it gets how to dial. Empty until that was."""
+    dial: Callable[[str], Any] = member.dialer.replicate
+    replaced: list[str] = []
+
+    def dial_otherwise(node: str) -> Any:
+        if node == "n2" and not replaced:
+            replaced.append(node)
+            return make(partial(dial, node))
+        return dial(node)
+
+    member.dialer.replicate = dial_otherwise
+    return replaced
+
+
 @pytest.mark.parametrize("at_second", [False, True])
 @pytest.mark.parametrize(
     "error",
@@ -56,16 +72,7 @@ async def test_stream_is_opened_again_when_it_breaks(
 ) -> None:
     async with MemberWorld(tmp_path) as world:
         n1 = world["n1"]
-        dial: Callable[[str], Any] = n1.dialer.replicate
-        broken: list[str] = []
-
-        def dial_badly(node: str) -> Any:
-            if node == "n2" and not broken:
-                broken.append(node)
-                return Breaking(error, dial(node) if at_second else None)
-            return dial(node)
-
-        n1.dialer.replicate = dial_badly  # type: ignore[method-assign]
+        broken = replace_first(n1, lambda dial: Breaking(error, dial() if at_second else None))
         await world.elect("n1")
         await n1.publish(100_000)
         assert broken
@@ -109,16 +116,7 @@ async def test_stream_is_opened_again_when_it_hangs(
     monkeypatch.setattr("node.cluster.replication_stream.SILENCE_S", 0.2)
     async with MemberWorld(tmp_path) as world:
         n1 = world["n1"]
-        dial: Callable[[str], Any] = n1.dialer.replicate
-        hanging: list[str] = []
-
-        def dial_badly(node: str) -> Any:
-            if node == "n2" and not hanging:
-                hanging.append(node)
-                return Hanging(dial(node), kind)
-            return dial(node)
-
-        n1.dialer.replicate = dial_badly  # type: ignore[method-assign]
+        hanging = replace_first(n1, lambda dial: Hanging(dial(), kind))
         await world.elect("n1")
         await n1.publish(100_000)
         assert hanging

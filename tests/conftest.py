@@ -1,7 +1,7 @@
-"""What all tests share: how Hypothesis searches, that gRPC says no more than errors, which tests
-workers begin with, that the garbage collector leaves the collected tests alone, that no test leaves
-tasks behind, how nodes are started, what a test that hangs shows, and that what this machine cannot
-test is said at the end.
+"""What all tests share: how Hypothesis searches, that gRPC says no more than errors, that secrets
+are cheap to check, which tests workers begin with, that the garbage collector leaves the collected
+tests alone, that no test leaves tasks behind, how nodes are started, what a test that hangs shows,
+and that what this machine cannot test is said at the end.
 
 `gate` (the default) takes the same examples every time, so that a red build is about the change.
 `soak` takes new ones and many more: `make soak`. Neither has a deadline: no test here is timed.

@@ -54,7 +54,6 @@ class World:
 
 @asynccontextmanager
 async def listening(tmp_path: Path) -> AsyncIterator[World]:
-    logging.getLogger("replication.control.broker_link").setLevel(logging.CRITICAL)
     world = World(tmp_path / "run" / "control.sock")
     await world.link.start(world.path)
     try:
@@ -188,7 +187,6 @@ async def test_bug_of_the_handler_is_logged_and_the_broker_is_cut_off(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with listening(tmp_path) as world:
-        logging.getLogger("replication.control.broker_link").setLevel(logging.ERROR)
         monkeypatch.setattr(world, "on_frame", lambda frame: 1 / 0)
         reader, writer = await world.connect(HELLO, PING)
         with pytest.raises((EOFError, OSError)):

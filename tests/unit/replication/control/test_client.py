@@ -1,5 +1,4 @@
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,7 +42,6 @@ class World:
 
 @asynccontextmanager
 async def connected(folder: Path, **limits: float) -> AsyncIterator[World]:
-    logging.getLogger("replication.control.client").setLevel(logging.CRITICAL)
     world = World(folder, **limits)
     await world.peer.start()
     await world.client.start(HELLO)

@@ -39,7 +39,6 @@ BOOT = b"b" * 16
 async def lone_node(
     tmp_path: Path, disk: SimulatedDisk | None = None, *, node_id: str = "n1", **values: Any
 ) -> AsyncIterator[tuple[ControlNode, ControlClient]]:
-    logging.getLogger("replication").setLevel(logging.CRITICAL)
     config = replace(
         ControlCluster(tmp_path)["n1"].process.config,
         peers={},

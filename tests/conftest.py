@@ -1,7 +1,7 @@
 """What all tests share: how Hypothesis searches, that gRPC says no more than errors, that secrets
 are cheap to check, which tests workers begin with, that the garbage collector leaves the collected
-tests alone, that no test leaves tasks behind, how nodes are started, what a test that hangs shows,
-and that what this machine cannot test is said at the end.
+tests alone, that no test leaves tasks behind or logging otherwise than it was, how nodes are
+started, what a test that hangs shows, and that what this machine cannot test is said at the end.
 
 `gate` (the default) takes the same examples every time, so that a red build is about the change.
 `soak` takes new ones and many more: `make soak`. Neither has a deadline: no test here is timed.
@@ -10,6 +10,7 @@ A failure prints `@reproduce_failure(...)`, to be put above the test while it is
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import sys
@@ -68,6 +69,20 @@ def pytest_sessionfinish() -> None:
     """What libraries find left over when the process ends, they complain about."""
     forked.end()
     gc.unfreeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A program under test sets up logging, or memory, for its whole process."""
+    root = logging.getLogger()
+    handlers, level, thresholds = root.handlers[:], root.level, gc.get_threshold()
+    path = sys.path[:]
+    result = yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    gc.set_threshold(*thresholds)
+    sys.path[:] = path
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,14 +30,9 @@ def test_a_line_for_machines_has_the_fields_of_its_record() -> None:
 def test_logs_are_for_people_where_nobody_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log_format: LogFormat
 ) -> None:
-    root = logging.getLogger()
-    level = root.level
-    monkeypatch.setattr(root, "handlers", [])
-    try:
-        configure_logs(log_format)
-        logging.getLogger("hourwheel.push").info("3 subscriptions")
-    finally:
-        root.setLevel(level)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    configure_logs(log_format)
+    logging.getLogger("hourwheel.push").info("3 subscriptions")
     said = capsys.readouterr().err
     assert said.startswith("{") == (log_format is LogFormat.JSON)
     assert "3 subscriptions" in said

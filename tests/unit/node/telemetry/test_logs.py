@@ -4,21 +4,11 @@ import errno
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from hourwheel import errors
 from node.telemetry import logs
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def lines(out: io.StringIO) -> list[dict[str, object]]:

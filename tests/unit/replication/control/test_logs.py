@@ -3,20 +3,10 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from replication.control import logs
-
-
-@pytest.fixture(autouse=True)
-def root_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def said(log_format: str, stream: io.StringIO) -> str:

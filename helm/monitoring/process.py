@@ -193,7 +193,7 @@ NODE: Final = Dashboard(
                     "Event loop, p99 delay",
                     "s",
                     quantiles("hourwheel_loop_delay_seconds", "instance")[1:2],
-                    "By how much the loop was late: a sample, 40 times a second.",
+                    "By how much the loop was late: a sample, 10 to 40 times a second.",
                     is_bad_above=0.05,
                 ),
                 Panel(

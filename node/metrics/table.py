@@ -530,7 +530,7 @@ FAMILIES: Final = (
         "hourwheel_loop_delay_seconds",
         "histogram",
         (),
-        "By how much the event loop was late: a sample, 40 times a second.",
+        "By how much the event loop was late: a sample, 10 to 40 times a second.",
         lambda it: [((), it.facts.process.stats.loop_delay)],
     ),
     Family(

@@ -2,13 +2,14 @@
 
     turns    the first work that is noted in a turn of the loop (node/telemetry/spans.py) leaves a
              mark that the next turn begins with. What lies between is the turn's length.
-    timer    every 25 ms; how much later it comes than it should is how long others had the loop.
-             A sample: a turn of 5 ms is seen one time out of five, one of 25 ms always. It also
-             finds what no turn shows: the thread was to wake up, and had no core.
+    timer    every 25 ms, or 100 where the loop hardly worked meanwhile; how much later it comes
+             than it should is how long others had the loop. A sample: of a busy loop, a turn of
+             5 ms is seen one time out of five, one of 25 ms always. It also finds what no turn
+             shows: the thread was to wake up, and had no core.
     garbage  the collector itself says when it begins and ends, and stops all threads in between.
 
 What took longer than a stall may is kept with all that is known of it (hourwheel/stalls.py).
-Costs 40 short turns a second, a microsecond or two for each turn in which something is noted, and
+Costs 40 short turns a second of a busy loop and 10 of an idle one, a microsecond or two for each turn in which something is noted, and
 under a microsecond for each collection.
 """
 
@@ -29,7 +30,10 @@ _LOGGED_EVERY_MS: Final = 10_000
 """... and at most one line in each such span."""
 _SUMMED_EVERY_NS: Final = 60 * 10**9
 """All others are in one line, if there were any, in each such span."""
-_PERIOD_S: Final = 0.025
+_PERIOD_NS: Final = 25_000_000
+_IDLE_PERIOD_NS: Final = 100_000_000
+_IDLE_SHARE_MAX: Final = 0.05
+"""A loop that took no more of a core lately is idle: to wake it up is most of what it costs."""
 _GENERATIONS: Final = 3
 _NS_PER_MS: Final = 1e6
 _log = logs.get(__name__)
@@ -143,10 +147,13 @@ class ProcessWatch:
 
     def _arm(self) -> None:
         meter = self._meter
-        self._timer_ns, self._timer_cpu_ns = meter.now_ns(), meter.cpu_ns()
+        now_ns, cpu_ns = meter.now_ns(), meter.cpu_ns()
+        is_idle = cpu_ns - self._timer_cpu_ns <= _IDLE_SHARE_MAX * (now_ns - self._timer_ns)
+        period_ns = _IDLE_PERIOD_NS if is_idle else _PERIOD_NS
+        self._timer_ns, self._timer_cpu_ns = now_ns, cpu_ns
         self._usage, self._timer_gc_ns, self._is_noted = meter.usage(), self._gc_ns, False
-        self._expected_ns = self._timer_ns + int(_PERIOD_S * 1e9)
-        self._timer = self._loop.call_later(_PERIOD_S, self._on_timer)
+        self._expected_ns = now_ns + period_ns
+        self._timer = self._loop.call_later(period_ns / 1e9, self._on_timer)
 
     def _on_timer(self) -> None:
         now_ns = self._meter.now_ns()

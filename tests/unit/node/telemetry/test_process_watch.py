@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -106,6 +106,25 @@ async def test_turn_without_a_core_is_told_from_one_that_waited(world: World) ->
     assert (waited.cause, waited.unscheduled_ms) == (WAITING, 0)
 
 
+async def test_idle_loop_is_woken_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, periods_s = asyncio.get_running_loop(), list[float]()
+    call_later = loop.call_later
+
+    def note(delay_s: float, step: Callable[..., None], *args: object) -> asyncio.TimerHandle:
+        if args:  # a sleep
+            return call_later(delay_s, step, *args)
+        periods_s.append(delay_s)
+        one.meter.work(25 if len(periods_s) % 2 else 1)
+        one.meter.at_ns += 24 * _MS
+        return call_later(0, step)
+
+    one = World()
+    monkeypatch.setattr(loop, "call_later", note)
+    await until(lambda: len(periods_s) > 4)
+    one.watch.close()
+    assert periods_s[1:5] == [0.025, 0.1, 0.025, 0.1]
+
+
 async def test_work_beside_is_told_where_it_went_on_meanwhile(world: World) -> None:
     merge = world.spans.aside("merge")
     with world.spans.aside("checkpoint"):
@@ -122,7 +141,7 @@ async def test_work_beside_is_told_where_it_went_on_meanwhile(world: World) -> N
 async def test_timers_are_late_when_others_have_the_loop(world: World) -> None:
     await until(lambda: world.stats.loop_delay.count > 0)
     assert not world.stats.stalls.count, "it is early by this clock"
-    world.meter.at_ns += (25 + 6) * _MS
+    world.meter.at_ns += (100 + 6) * _MS  # it has not worked: the loop is idle
     world.meter.used = Usage(6 * _MS, 0, 0, 1)
     await until(lambda: world.stats.stalls.count == 1)
     assert world.stats.loop_delay.read().total == pytest.approx(0.006)

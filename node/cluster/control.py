@@ -203,6 +203,7 @@ class ClusterControl:
             report_interval_ms=min(_REPORT_MS_MAX, cluster.report_timeout_ms * _REPORT_SHARE),
             report_timeout_ms=float(cluster.report_timeout_ms),
             allow_faults=cluster.allow_faults,
+            event_loop=config.node.event_loop,
             log_format=self._config.telemetry.log_format,
             log_level=self._config.telemetry.log_level,
         )

@@ -11,7 +11,6 @@ a node alone finds a file of its views damaged, that next start comes within the
 """
 
 import asyncio
-import importlib
 import json
 import os
 import signal
@@ -22,6 +21,7 @@ from typing import Any, Final
 
 from hourwheel import errors
 from hourwheel.errors import HourwheelError
+from hourwheel.event_loops import loop_factory
 from node.config.model import NodeConfig
 from node.process import memory
 from node.process.app import Node
@@ -85,22 +85,6 @@ def run(config: NodeConfig, ready_file: Path | None = None) -> int:
     except HourwheelError as error:
         _log.error("node_start_failed", **logs.fields_of(error))
         return exit_code(error)
-
-
-def loop_factory(kind: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the event loop; None for asyncio's own."""
-    if kind == "asyncio":
-        return None
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        if kind == "auto":
-            return None
-        raise errors.ConfigError(
-            f"node.event_loop = {kind!r}: it is not installed", key="node.event_loop", value=kind
-        ) from None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
 
 
 async def serve(

@@ -9,8 +9,8 @@
     garbage  the collector itself says when it begins and ends, and stops all threads in between.
 
 What took longer than a stall may is kept with all that is known of it (hourwheel/stalls.py).
-Costs 40 short turns a second of a busy loop and 10 of an idle one, a microsecond or two for each turn in which something is noted, and
-under a microsecond for each collection.
+Costs 40 short turns a second of a busy loop and 10 of an idle one, a microsecond or two for each
+turn in which something is noted, and under a microsecond for each collection.
 """
 
 import asyncio

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hourwheel import errors
+from hourwheel.event_loops import KINDS
 from hourwheel.types import NodeId
 from replication.raft.raft_node import RaftTimings
 from replication.raft.security import (
@@ -69,6 +70,8 @@ class ControlConfig:
     compaction_entries: int = 4_000
     allow_faults: bool = False
     """Tests only: the broker may ask to be partitioned."""
+    event_loop: str = "auto"
+    """See hourwheel/event_loops.py."""
     log_level: str = "info"
     log_format: str = "auto"
     """`json`, `console`, or `auto`: console on a terminal, else json."""
@@ -111,6 +114,8 @@ class ControlConfig:
             raise errors.ConfigError("min_in_sync is between 1 and the number of nodes")
         for address in (self.listen, *self.peers.values()):
             split_address(address)
+        if self.event_loop not in KINDS:
+            raise errors.ConfigError(f"event_loop is one of {', '.join(KINDS)}")
         if not 0 < self.raft_s_min < self.raft_s_max:
             raise errors.ConfigError("raft_s_min is less than raft_s_max")
 

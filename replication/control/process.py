@@ -23,6 +23,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
+from hourwheel.event_loops import loop_factory
 from replication.control import logs
 from replication.control.config import (
     EXIT_CANNOT_START,
@@ -118,11 +119,13 @@ def _watch_parent(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> N
 async def _broker_is_gone(node: ControlNode, clock: SystemClock, linger_ms: float) -> None:
     """Return when no broker has been there for so long."""
     while True:
+        now_ms = clock.monotonic_ms()
         left_ms = node.link.left_ms
-        if left_ms is not None and clock.monotonic_ms() - left_ms >= linger_ms:
+        rest_ms = (now_ms if left_ms is None else left_ms) + linger_ms - now_ms
+        if rest_ms <= 0:
             _log.warning("broker_absent")
             return
-        await asyncio.sleep(_CHECK_S)
+        await asyncio.sleep(rest_ms / 1_000)
 
 
 async def _farewell(node: ControlNode, farewell_ms: float) -> None:
@@ -143,7 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         logs.configure(config.log_format, config.log_level, node_id=config.node_id)
         _make_directory(config.directory)
-        code = asyncio.run(run(config))
+        with asyncio.Runner(loop_factory=loop_factory(config.event_loop)) as runner:
+            code = runner.run(run(config))
     except errors.DiskFull as error:
         _log.critical("control_start_no_room", extra={"error": error.message})
         return EXIT_NO_ROOM

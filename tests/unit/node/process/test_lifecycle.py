@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,22 +241,6 @@ async def test_another_node_takes_the_place_of_one_whose_views_are_damaged(
     nodes[2].error = errors.CorruptFile("the views cannot be rebuilt")
     nodes[2].failure.report(errors.FsyncFailed("the end of the test"))
     assert await within(serving) == 70
-
-
-def test_event_loop_is_asyncios_when_uvloop_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvloop", None)
-    assert lifecycle.loop_factory("asyncio") is None
-    assert lifecycle.loop_factory("auto") is None
-    with pytest.raises(errors.ConfigError, match=r"node\.event_loop"):
-        lifecycle.loop_factory("uvloop")
-
-
-def test_event_loop_is_uvloops_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = SimpleNamespace(new_event_loop=asyncio.new_event_loop)
-    monkeypatch.setitem(sys.modules, "uvloop", there)
-    assert lifecycle.loop_factory("auto") is asyncio.new_event_loop
-    assert lifecycle.loop_factory("uvloop") is asyncio.new_event_loop
-    assert lifecycle.loop_factory("asyncio") is None
 
 
 @pytest.mark.parametrize(

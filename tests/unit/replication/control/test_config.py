@@ -42,6 +42,7 @@ def test_configuration_comes_back_from_its_options(tmp_path: Path) -> None:
         ({"listen": "here"}, "host:port"),
         ({"min_in_sync": 0}, "min_in_sync"),
         ({"raft_s_min": 2.0}, "raft_s_min"),
+        ({"event_loop": "trio"}, "event_loop"),
     ],
 )
 def test_configuration_is_refused_with_the_reason(changes: dict[str, Any], said: str) -> None:

@@ -13,7 +13,7 @@ Packages, from the top; each imports only what stands below it:
     catalog    topics, groups, subscriptions: proposed, listed, expired
     replica    the rules of a shard's copy: follower, takeover, mastership. Pure but files
     snapshot   a snapshot's files on both sides
-    delivery   leases, receipts, what a receive is given, what filters passed over. Pure
+    delivery   leases, receipts, what a receive is given, what was filtered. Pure
     contracts  the ports between these packages, and the values that pass through them
     telemetry  logs, and the plain counters that metrics are read from
     shard      one shard: its log, its views, recovery, checkpoints. No I/O but files

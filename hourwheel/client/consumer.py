@@ -1,6 +1,6 @@
 """The asyncio consumer: leases messages ahead of their use, hands them out, acknowledges them.
 
-A shell: what is held and asked for is decided by `lease_buffer`.
+A shell: `prefetch_buffer` decides what is held and asked for.
 """
 
 import asyncio

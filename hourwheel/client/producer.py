@@ -1,4 +1,4 @@
-"""The asyncio producer: publish, cancel, reschedule, flush. The work is done by `publish_pump`."""
+"""The asyncio producer: publish, cancel, reschedule, flush. `sender` does the work."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,9 @@
 """The producer's task: takes drafts in, keeps batches under way, hands the ids out.
 
-A shell: what is sent, when, and what becomes of it is decided by `accumulator` and
-`publish_window`. One task owns the stream and writes to it; a second one reads the answers. A
-stream goes to the node of choice (`hourwheel.transport.endpoints`); one that breaks, or whose node
-says that it is not the master, is followed by another one, to wherever the choice is then.
+A shell: `accumulator` and `inflight_batches` decide what is sent, when, and what becomes of it. One
+task owns the stream and writes to it; a second one reads the answers. A stream goes to the node
+that `hourwheel.transport.endpoints` chooses. Where it breaks, or its node says that it is not the
+master, the sender opens another one, to the node that is chosen then.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What an operator asks of damage: what is damaged, and give it up. For EnginePort."""
+"""Damaged messages for operators: listed, and given up. A part of EnginePort."""
 
 from collections.abc import Iterable, Sequence
 from struct import Struct

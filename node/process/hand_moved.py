@@ -1,4 +1,4 @@
-"""A node alone whose clock somebody moves by hand: for the tests of programs that use one.
+"""A node alone whose clock a test moves by hand: for tests of programs that use a node.
 
 All of it is real: log, wheel, leases, API. Only time is not. It stands still until `move_to`, and
 nothing is due, ends or comes back meanwhile. `hourwheel.testing` is what users see of it.

@@ -1,7 +1,7 @@
-"""A node's bytes are read again while it runs, and what is damaged goes to who can mend it.
+"""Starts the scrubber of a running node, and hands what it finds damaged to the repair.
 
 damaged piece of the log     another replica's, where there is one
-damaged file of a view       built anew from the log; else given up, and the node is filled anew
+damaged file of a view       built from the log again; else the node copies the master's shard
 messages that cannot be read withheld (node/repair)
 """
 

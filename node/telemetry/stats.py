@@ -86,7 +86,7 @@ class EngineStats:
     lease_expirations: int = 0
     """Leases that ran out."""
     filter_masked: int = 0
-    """Queue entries that filters passed over by their genes, unread."""
+    """Queue entries that filters skipped by their genes, unread."""
     filter_read: int = 0
     """Messages that were read to be checked by a filter."""
     filter_refused: int = 0

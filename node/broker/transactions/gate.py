@@ -1,4 +1,4 @@
-"""Calls about transactions, passed on to the mastership of now."""
+"""Calls about transactions, passed on to the current mastership."""
 
 from collections.abc import Callable, Sequence
 

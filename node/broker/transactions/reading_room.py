@@ -1,4 +1,4 @@
-"""How many bytes of PREPARE records are in memory at one time, to be committed or asked about.
+"""Bounds how many bytes of PREPARE records are in memory at one time, for commits and check-backs.
 
 A commit is a small request that makes the node read megabytes, and there may be a gibibyte of open
 transactions: the bound on what clients have in flight does not cover what they make the node read.

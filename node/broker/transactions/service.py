@@ -222,7 +222,7 @@ class TransactionService:
         return one if left.issubset(topics) else self.find(of, topics)
 
     def is_ending(self, offset: Offset) -> bool:
-        """Whether somebody's word about this transaction is on its way into the log."""
+        """Whether a commit or rollback of this transaction is on its way into the log."""
         return offset in self._ending
 
     @contextmanager

@@ -162,7 +162,9 @@ class MasterService:
         )
         self.check_desk = CheckDesk(self, self.transactions)
         self._planner = OccurrencePlanner(
-            *(self, self.publishing, self.catalog_service),
+            self,
+            self.publishing,
+            self.catalog_service,
             horizon_ms=host.config.horizon_ms,
             monotonic_ms=host.monotonic_ms,
         )

@@ -56,7 +56,10 @@ class Scrubbing:
             return
         place, shard = engine.place, engine.shard
         source = ScrubSource(
-            *(place.disk, place.identity, shard.log, lambda: shard.high_watermark),
+            place.disk,
+            place.identity,
+            shard.log,
+            lambda: shard.high_watermark,
             directory=place.directory,
             manifest=lambda: self._opened.maintenance.manifest,
         )
@@ -76,7 +79,9 @@ class Scrubbing:
     def _sinks(self, repair: LogRepair | None) -> ScrubSinks:
         engine = self._engine
         views = ViewRepair(
-            *(engine.shard, self._opened.epochs, self._failure),
+            engine.shard,
+            self._opened.epochs,
+            self._failure,
             save_soon=engine.background.save_soon,
             fail=engine.fail,
             give_up=None if repair is None else repair.give_up,

@@ -318,8 +318,11 @@ def check_keys(
     """Whose pending message was replaced by one that is released at once."""
     outcomes: list[tuple[int, int, int]] = []
     rows = zip(
-        *(chosen.tolist(), names, sequences.tolist()),
-        *(columns.if_pending[chosen].tolist(), at_once.tolist()),
+        chosen.tolist(),
+        names,
+        sequences.tolist(),
+        columns.if_pending[chosen].tolist(),
+        at_once.tolist(),
         strict=True,
     )
     for ordinal, name, sequence, if_pending, leaves in rows:

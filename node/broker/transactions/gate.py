@@ -41,7 +41,7 @@ class TransactionGate:
         """See TransactionPort."""
         master = self._master()
         return await master.answer(
-            master.check_desk.poll(producer_group, topics, count_max, wait_ms)
+            master.check_back_service.poll(producer_group, topics, count_max, wait_ms)
         )
 
     def list_transactions(

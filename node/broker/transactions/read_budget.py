@@ -17,7 +17,7 @@ READING_BYTES_MAX: Final = 4 * BATCH_BYTES_MAX
 """Of the records; reading one, and appending what is in it, takes some times as much."""
 
 
-class ReadingRoom:
+class ReadBudget:
     """See the top of this file. Belongs to one event loop.
 
     Invariant: what is held is at most `bytes_max`, or one record that is larger than that.

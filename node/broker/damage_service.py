@@ -17,7 +17,7 @@ _TOKEN: Final = Struct("<IQ")
 """Epoch and serial of the last entry: the next mastership knows other entries."""
 
 
-class DamageDesk:
+class DamageService:
     """See EnginePort.list_damaged and discard_damaged."""
 
     def __init__(self, mastership: Mastership, damage: DamageControl) -> None:

@@ -1,4 +1,4 @@
-"""What is decided as a PUBLISH batch is applied: which messages are accepted, and their genes.
+"""Decides, as a PUBLISH batch is applied, which messages are accepted, and what their genes are.
 
 A batch with the flag TRANSACTION is the commit of a transaction. It counts where that is open and
 all of its topics are there; else all of its messages are rejected, and nothing else happens.

@@ -1,4 +1,4 @@
-"""What the engine counts of itself: plain numbers that it writes and node/metrics/table.py reads.
+"""The engine's counters: plain numbers that it writes and node/metrics/table.py reads.
 
 Pure: nothing here knows Prometheus, so the core counts without a library and tests read ints.
 """

@@ -104,7 +104,7 @@ def inwards(node: NodeProcess, others: Nodes) -> list[Link]:
 
 @asynccontextmanager
 async def stepped_clock(nodes: Nodes, step_ms: float) -> AsyncIterator[None]:
-    """Set the wall clock of nodes that run under `WATCHED_CLOCK` forward or back."""
+    """Set the wall clock of nodes that run under `clock_plan` forward or back."""
     for node in nodes:
         node.clock_file.write_text(f"{step_ms}")
     try:

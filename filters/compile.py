@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from filters.gene_mask import GeneMask, test_of
 from filters.long_check import LongCheck
 from filters.vector_program import VectorProgram, is_match
-from hourwheel.filter_language.lru_cache import WeighedCache
+from hourwheel.filter_language.lru_cache import LruCache
 from hourwheel.filter_language.size import tree_bytes
 from hourwheel.filter_language.text import FilterExpression, parse
 from hourwheel.filter_language.tree import (
@@ -163,7 +163,7 @@ def _program_bytes(node: Node) -> int:
             return _TERM_BYTES + sum(map(_program_bytes, operands_of(node)))
 
 
-_cache: Final = WeighedCache[tuple[FilterExpression, GeneSpec], BlockFilter](_CACHED_BYTES)
+_cache: Final = LruCache[tuple[FilterExpression, GeneSpec], BlockFilter](_CACHED_BYTES)
 
 
 def compile_filter(expression: FilterExpression, spec: GeneSpec) -> BlockFilter:

@@ -44,9 +44,9 @@ class TransactionState(IntEnum):
     COMMITTED = 2
     """Its messages are published."""
     ROLLED_BACK = 3
-    """They never were: somebody's word."""
+    """They never were: its producer, or an operator, rolled it back."""
     EXPIRED = 4
-    """They never were: its outcome was not reported in time."""
+    """They never were: no producer reported its outcome in time."""
 
 
 class IfPending(IntEnum):
@@ -133,7 +133,7 @@ class EventKind(IntEnum):
     DEAD = 6
     """It became a dead letter of the group."""
     FILTERED = 7
-    """The group's filter passed over it."""
+    """The group's filter did not match it."""
     REDRIVEN = 8
     """A dead letter that was given to its group again."""
     SKIPPED = 9

@@ -2,8 +2,9 @@
 
 Packages, from the top; each imports only what stands below it:
 
-    tools      inspect, demo, local_cluster: programs beside the broker
+    tools      inspect, repair, backup, demo, local_cluster: programs beside the broker
     process    a node as a process: configuration in, servers started and stopped in order
+    console    the node's web pages: a client of the cluster
     api        gRPC towards clients: requests checked, answers put into messages
     cluster    a node among others, or alone: membership, streams to followers, snapshots
     metrics    what Prometheus scrapes
@@ -11,9 +12,10 @@ Packages, from the top; each imports only what stands below it:
     repair     what happens when bytes of this node turn out to be damaged
     consumers  receive, acknowledge, long polls: the consumers' side of the engine
     catalog    topics, groups, subscriptions: proposed, listed, expired
-    replica    the rules of a shard's copy: follower, takeover, mastership. Pure but files
+    access     what each call needs; who calls, and whether they may
     snapshot   a snapshot's files on both sides
-    delivery   leases, receipts, what a receive is given, what filters passed over. Pure
+    replica    the rules of a shard's copy: follower, takeover, mastership. Pure but files
+    delivery   leases, receipts, what a receive is given, what was filtered. Pure
     contracts  the ports between these packages, and the values that pass through them
     telemetry  logs, and the plain counters that metrics are read from
     shard      one shard: its log, its views, recovery, checkpoints. No I/O but files

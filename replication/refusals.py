@@ -1,4 +1,4 @@
-"""Why other nodes, or who says to be one, were refused: counted by reason, and logged now and then.
+"""Refusals of other nodes, and of callers that claim to be one: counted by reason, logged at times.
 
 A refused caller chooses how often, and part of what for: a length, a version, a name. So the
 reasons that are counted are few, and so are the lines of the log: behind the first ones of a

@@ -1,6 +1,6 @@
-"""Connections of people who have not proved yet who they are: few at a time, and each for a time.
+"""Connections whose peers have not proved yet who they are: few at a time, and each for a time.
 
-A listener that waits for everybody can be filled by anybody. So only a number of strangers has a
+Any caller can fill a listener that waits for every caller. So only a number of strangers has a
 place, TLS handshakes included, and the next one takes the place of the one that has been there
 longest: a slow one gives way, and one that proves itself in time gets in.
 """

@@ -1,4 +1,4 @@
-"""Read one hour of all runs in one key order, piece by piece: a merge of sorted stretches."""
+"""Read one hour of all runs in one key order, piece by piece: a merge of sorted ranges."""
 
 from typing import Final
 

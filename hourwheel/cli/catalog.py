@@ -178,7 +178,7 @@ def update_topic(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Change what is given of a topic. While it is paused what is scheduled is delivered."""
+    """Change settings of a topic. While it is paused, scheduled messages are still delivered."""
     output = Output(is_json=is_json)
 
     async def command(admin: AsyncAdmin) -> None:
@@ -351,7 +351,7 @@ def update_group(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Change what is given of a group. While it is paused what it has can be acknowledged."""
+    """Change settings of a group. While it is paused, its consumers can still acknowledge."""
     output = Output(is_json=is_json)
     plan = retries_option(retries)
 

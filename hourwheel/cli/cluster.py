@@ -109,14 +109,14 @@ def drain(
             "--linger",
             parser=duration_option,
             metavar="DURATION",
-            help="Then wait for so long: those who send clients here learn meanwhile to stop it.",
+            help="Then wait for so long, until load balancers have stopped sending clients here.",
         ),
     ] = "0s",  # type: ignore[assignment]  # typer parses defaults, too
     *,
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Make ready to stop the one node that is asked: if it is the master, another one takes over.
+    """Prepare one node to be stopped: if it is the master, another node takes over.
 
     It serves on until it is stopped (SIGTERM), so clients notice nothing.
     """

@@ -60,7 +60,7 @@ def consume(
         bool,
         typer.Option(
             "--broadcast",
-            help="Get every message, beside all others of the group that do; from now on.",
+            help="Join the group's broadcast: get every message from now on.",
         ),
     ] = False,
     member: Annotated[

@@ -39,7 +39,7 @@ class Recurring(StrEnum):
 
 @dispatch.command("show")
 def show(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
-    """Say whether it is paused."""
+    """Say whether dispatching is paused."""
     output = Output(is_json=is_json)
 
     async def command(admin: AsyncAdmin) -> None:
@@ -54,7 +54,7 @@ def show(*, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
 
 @dispatch.command("pause")
 def pause(*, is_sure: Yes = False, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
-    """Release nothing that is pending, retries neither, until it is resumed."""
+    """Pause dispatching: no pending message and no retry is released until it is resumed."""
     if not is_sure:
         typer.confirm("Have all pending messages wait, whenever they are due?", abort=True)
     output = Output(is_json=is_json)

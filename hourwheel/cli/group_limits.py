@@ -37,7 +37,7 @@ def limit(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Say how much its consumers get, all together; holds at once."""
+    """Limit how much a group's consumers get, all together; holds at once."""
     output = Output(is_json=is_json)
 
     async def command(admin: AsyncAdmin) -> None:

@@ -56,7 +56,7 @@ def set_order(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Let the group get messages of one ordering key one by one. Before it reads a topic."""
+    """Make a group ordered: it gets messages of one key one by one. Before it reads a topic."""
     output = Output(is_json=is_json)
 
     async def command(admin: AsyncAdmin) -> None:
@@ -79,7 +79,7 @@ def unblock(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     action: Annotated[Action, typer.Argument(help="What is to become of them.")],
     message: Annotated[
-        list[str], typer.Argument(help="Ids of messages that block their keys.", metavar="ID...")
+        list[str], typer.Argument(help="Ids of messages that block their keys.", metavar="ID")
     ],
     *,
     server: Server = SERVER_DEFAULT,

@@ -70,9 +70,9 @@ def put_user(
 
 @access.command("delete-user")
 def delete_user(name: _User, *, server: Server = SERVER_DEFAULT, is_json: Json = False) -> None:
-    """The name has no secret any more; what it has open is refused. Its grants stay.
+    """Delete a user: it cannot log in any more, also on open streams. Its grants stay.
 
-    Revoke the grants, too, of somebody who may come with a certificate or a token.
+    Revoke the grants, too, of a user that has a certificate or a token as well.
     """
     output = Output(is_json=is_json)
 
@@ -120,7 +120,7 @@ def grant(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Allow just these operations, in place of those that the same grant had."""
+    """Allow a principal just these operations, in place of those that the grant had before."""
     kind, resource = _resource(topic, group, is_cluster=is_cluster)
     output = Output(is_json=is_json)
 
@@ -142,7 +142,7 @@ def revoke(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Allow nothing of that any more; it holds on all nodes within a second."""
+    """Remove a grant; it holds on all nodes within a second."""
     kind, resource = _resource(topic, group, is_cluster=is_cluster)
     output = Output(is_json=is_json)
 
@@ -184,7 +184,7 @@ def put_quota(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Limit what a principal may use: just so. What is left out is not limited; 0 is nothing."""
+    """Limit what a principal may use. What is left out is not limited; 0 lets nothing through."""
     given = Limits(**dict(_limit(text) for text in limits or ()))
     output = Output(is_json=is_json)
 
@@ -199,7 +199,7 @@ def put_quota(
 def delete_quota(
     principal: _Limited, *, server: Server = SERVER_DEFAULT, is_json: Json = False
 ) -> None:
-    """Limit a principal no more, but by the quota of '*', if there is one."""
+    """Delete a principal's quota; from then on that of '*' holds, if there is one."""
     output = Output(is_json=is_json)
 
     async def command(admin: AsyncAdmin) -> None:

@@ -85,7 +85,7 @@ def publish(
     content_type: Annotated[str, typer.Option(help="Such as application/json.")] = "",
     dedup_key: Annotated[
         str,
-        typer.Option(metavar="KEY", help="Of the topic, one message with it is pending at a time."),
+        typer.Option(metavar="KEY", help="At most one message of the topic has it pending."),
     ] = "",
     if_pending: Annotated[
         IfPendingChoice | None,
@@ -96,7 +96,7 @@ def publish(
     ] = None,
     ordering_key: Annotated[
         str,
-        typer.Option("--ordering-key", help="Ordered groups get those of one key one by one."),
+        typer.Option("--ordering-key", help="Ordered groups get the messages of one key singly."),
     ] = "",
     file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Publish each line; - for standard input.")

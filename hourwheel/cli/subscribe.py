@@ -30,7 +30,7 @@ def subscribe(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Say what a group wants of a topic from now on; without a filter: everything."""
+    """Set a group's filter on a topic from now on; without one the group gets everything."""
     wanted = filter_option(tag_filter, sql, is_checked_here=is_checked_here)
     output = Output(is_json=is_json, wanted=wanted)
 

@@ -36,7 +36,7 @@ class _Waiting:
     future: "asyncio.Future[None]"
 
 
-class Acker:
+class AckBatcher:
     """Sends acknowledgements of one group. Belongs to one event loop."""
 
     def __init__(self, channel: Channel, group: str, *, linger_ms: float) -> None:

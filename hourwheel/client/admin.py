@@ -284,7 +284,7 @@ class AsyncAdmin(DeadLetterAdmin, Lookups, PendingAdmin, RecurrenceAdmin, SkipAd
         Args:
             group: the group; made if need be.
             topic: the topic; made if need be.
-            filter: tags, or `Sql("...")`; None: everything. What was handed out or passed over
+            filter: tags, or `Sql("...")`; None: everything. What was delivered or filtered
                 before stays so.
 
         Raises:

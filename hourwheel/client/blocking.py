@@ -43,7 +43,7 @@ from hourwheel.client.members import NO_NODES, Members
 from hourwheel.client.message import Message, ReceivedBatch, ReceivedMessage
 from hourwheel.client.message_ids import PublishedIds
 from hourwheel.client.pending import PendingMessage
-from hourwheel.client.prefetch_buffer import AckBuffer, Finishable, LeaseBuffer
+from hourwheel.client.prefetch_buffer import AckBuffer, Finishable, PrefetchBuffer
 from hourwheel.client.producer import CLOSE_TIMEOUT_MS, AsyncProducer
 from hourwheel.client.recurring.blocking_recurrences import BlockingRecurrences
 from hourwheel.client.wheel import WheelDescription
@@ -228,19 +228,19 @@ class Consumer:
         """See `AsyncConsumer.receive`."""
         check_count(max_messages, "max_messages", at_least=1)
 
-        def take(buffer: LeaseBuffer, now_ms: float) -> list[ReceivedMessage]:
+        def take(buffer: PrefetchBuffer, now_ms: float) -> list[ReceivedMessage]:
             return buffer.take(max_messages, now_ms)
 
         return self._receive(take, partial(self._twin.receive, max_messages), wait_ms) or []
 
     def receive_batch(self, wait_ms: float | timedelta = WAIT_MS) -> ReceivedBatch | None:
         """See `AsyncConsumer.receive_batch`."""
-        return self._receive(LeaseBuffer.find_batch, self._twin.receive_batch, wait_ms)
+        return self._receive(PrefetchBuffer.find_batch, self._twin.receive_batch, wait_ms)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages, without end. Raises as `receive`."""
         while True:
-            message = self._receive(LeaseBuffer.find_one, self._ask_for_one, WAIT_MS)
+            message = self._receive(PrefetchBuffer.find_one, self._ask_for_one, WAIT_MS)
             if message is not None:
                 yield message
 
@@ -250,7 +250,7 @@ class Consumer:
 
     def _receive(
         self,
-        take: Callable[[LeaseBuffer, float], Found],
+        take: Callable[[PrefetchBuffer, float], Found],
         ask: Callable[[float], Coroutine[Any, Any, Found]],
         wait_ms: float | timedelta,
     ) -> Found | None:
@@ -281,7 +281,7 @@ class Consumer:
             self._arrived.wait(left_ms / 1_000)
             self._thread.check()
 
-    def _take(self, take: Callable[[LeaseBuffer, float], Found]) -> Found | None:
+    def _take(self, take: Callable[[PrefetchBuffer, float], Found]) -> Found | None:
         twin = self._twin
         if not twin.is_settled:
             return None

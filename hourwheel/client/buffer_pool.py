@@ -7,7 +7,7 @@ from collections import deque
 from hourwheel import errors
 
 
-class Room:
+class BufferPool:
     """Bytes of the buffer. Waiting for room is first come, first served."""
 
     def __init__(self, bytes_max: int) -> None:

@@ -148,7 +148,10 @@ def topic_of(topic: admin_pb2.Topic) -> TopicInfo:
     settings = topic.settings
     gene = gene_from_wire(settings.gene)
     return TopicInfo(
-        *(topic.name, settings.queue_count, topic.released_count, gene),
+        topic.name,
+        settings.queue_count,
+        topic.released_count,
+        gene,
         description=topic.description,
         is_paused=topic.is_paused,
         version=topic.version,

@@ -1,6 +1,6 @@
 """The asyncio consumer: leases messages ahead of their use, hands them out, acknowledges them.
 
-A shell: what is held and asked for is decided by `lease_buffer`.
+A shell: `prefetch_buffer` decides what is held and asked for.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from functools import partial
 from typing import Final, Self
 
 from hourwheel import errors, limits
-from hourwheel.client.ack_batcher import Acker, checked, finish, raise_if_bad, to_ranges
+from hourwheel.client.ack_batcher import AckBatcher, checked, finish, raise_if_bad, to_ranges
 from hourwheel.client.groups.membership import Broadcast, find_membership
 from hourwheel.client.groups.message_stream import MessageStream
 from hourwheel.client.groups.topic_polls import TOPIC_POLLS, TopicChoice, TopicPolls
 from hourwheel.client.message import ReceivedBatch, ReceivedMessage
 from hourwheel.client.poll import LEASE_MARGIN_RATIO, Poll
-from hourwheel.client.prefetch_buffer import Finishable, LeaseBuffer, Selection, select
+from hourwheel.client.prefetch_buffer import Finishable, PrefetchBuffer, Selection, select
 from hourwheel.filter_language.inputs import as_filter
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.instants import check_count, count_of_ms, wait_of_ms
@@ -130,9 +130,9 @@ class AsyncConsumer:
         self._polls = polls
         self._patience = Patience(unavailable_ms_max)
         poll_messages = min(limits.RECEIVE_MESSAGE_COUNT_MAX, -(-prefetch_messages // polls))
-        self.buffer = LeaseBuffer(prefetch_messages, max(1, poll_messages))
+        self.buffer = PrefetchBuffer(prefetch_messages, max(1, poll_messages))
         """What is fetched ahead. Who takes from it beside `receive` says so by `on_taken`."""
-        self._acker = Acker(self._channel, group, linger_ms=ack_linger_ms)
+        self._acker = AckBatcher(self._channel, group, linger_ms=ack_linger_ms)
         poll_of = partial(
             Poll,
             self._channel,

@@ -132,7 +132,7 @@ class _Hole(IntEnum):
     """It is unknown whether one in between was taken."""
 
 
-class PublishWindow(Generic[Token]):
+class InflightBatches(Generic[Token]):
     """See the top of this file. One for each producer; all times by one monotonic clock."""
 
     def __init__(

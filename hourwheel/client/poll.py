@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hourwheel import errors
-from hourwheel.client.ack_batcher import Acker
+from hourwheel.client.ack_batcher import AckBatcher
 from hourwheel.client.groups.membership import Membership
 from hourwheel.client.message import ReceivedBatch, runs_of
 from hourwheel.client.prefetch_buffer import Selection
@@ -53,7 +53,7 @@ class Poll:
     def __init__(
         self,
         channel: Channel,
-        acker: Acker,
+        acker: AckBatcher,
         *,
         group: str,
         topic: str,

@@ -42,7 +42,7 @@ class _Held(NamedTuple):
     """Messages that had been handed out by then."""
 
 
-class LeaseBuffer:
+class PrefetchBuffer:
     """Messages received ahead. All methods may be called from any thread.
 
     What it holds and asks for are its *credits*: `messages_max` of them, until a lease ends before

@@ -1,4 +1,4 @@
-"""The asyncio producer: publish, cancel, reschedule, flush. The work is done by `publish_pump`."""
+"""The asyncio producer: publish, cancel, reschedule, flush. `sender` does the work."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from hourwheel.client.batch_builder import Columns, Draft
 from hourwheel.client.changes import cancellation, rescheduling, uniqueness
 from hourwheel.client.message import Message
 from hourwheel.client.message_ids import DedupAnswer, PublishedIds
-from hourwheel.client.sender import PublishPump, PumpSettings, Wanted
+from hourwheel.client.sender import Sender, SenderSettings, Wanted
 from hourwheel.formats.message_id import ID_DTYPE, MessageId
 from hourwheel.instants import INSTANT_MS_MIN, check_count, check_instant, wait_of_ms
 from hourwheel.outcomes import CancelOutcome
@@ -102,7 +102,7 @@ class AsyncProducer:
             if isinstance(server, Channel)
             else Channel(server, tls=tls, token=token, user=user)
         )
-        self._settings = PumpSettings(
+        self._settings = SenderSettings(
             linger_ms=linger_ms,
             batch_messages=batch_messages,
             batch_bytes=batch_bytes,
@@ -111,7 +111,7 @@ class AsyncProducer:
             answer_timeout_ms=answer_timeout_ms,
             is_idempotent=is_idempotent,
         )
-        self._pump = PublishPump(self._channel, self._settings)
+        self._sender = Sender(self._channel, self._settings)
         self._due_ms_min = due_ms_min
         self._is_closed = False
 
@@ -136,7 +136,7 @@ class AsyncProducer:
 
     def begin_publish(self, topic: str, message: Message) -> "asyncio.Future[MessageId]":
         """As `publish`, without a task but where the buffer is full. Raises as that does."""
-        begun = self._pump.try_add(topic, self._draft_one(message), Wanted.ID)
+        begun = self._sender.try_add(topic, self._draft_one(message), Wanted.ID)
         return asyncio.ensure_future(self._publish_one(topic, message)) if begun is None else begun
 
     async def _publish_one(self, topic: str, message: Message) -> MessageId:
@@ -144,7 +144,7 @@ class AsyncProducer:
         return message_id
 
     async def _add_one(self, topic: str, message: Message, wanted: Wanted) -> "asyncio.Future[Any]":
-        return await self._pump.add(topic, self._draft_one(message), wanted)
+        return await self._sender.add(topic, self._draft_one(message), wanted)
 
     def _draft_one(self, message: Message) -> Draft:
         draft = batch_builder.draft_one(message)
@@ -299,7 +299,7 @@ class AsyncProducer:
         Failures are raised where the messages were published, not here.
         """
         self._channel.home.enter()
-        await self._pump.flush()
+        await self._sender.flush()
 
     async def close(self, timeout_ms: float | None = None) -> None:
         """Flush, then end.
@@ -312,14 +312,14 @@ class AsyncProducer:
         self._is_closed = True
         if self._channel.home.is_elsewhere:
             return  # what is under way is the parent's
-        self._pump.refuse_new()
+        self._sender.refuse_new()
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
-                await self._pump.flush()
+                await self._sender.flush()
         except TimeoutError:
-            pass  # the pump fails the messages with it
+            pass  # the sender fails the messages with it
         finally:
-            await self._pump.close()
+            await self._sender.close()
             if self._owns_channel:
                 await self._channel.close()
 
@@ -335,7 +335,7 @@ class AsyncProducer:
             draft, messages_max=settings.batch_messages, bytes_max=settings.batch_bytes
         )
         for piece in pieces:
-            futures.append(await self._pump.add(topic, piece, Wanted.IDS))
+            futures.append(await self._sender.add(topic, piece, Wanted.IDS))
 
 
 @contextmanager

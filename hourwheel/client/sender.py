@@ -1,9 +1,9 @@
 """The producer's task: takes drafts in, keeps batches under way, hands the ids out.
 
-A shell: what is sent, when, and what becomes of it is decided by `accumulator` and
-`publish_window`. One task owns the stream and writes to it; a second one reads the answers. A
-stream goes to the node of choice (`hourwheel.transport.endpoints`); one that breaks, or whose node
-says that it is not the master, is followed by another one, to wherever the choice is then.
+A shell: `accumulator` and `inflight_batches` decide what is sent, when, and what becomes of it. One
+task owns the stream and writes to it; a second one reads the answers. A stream goes to the node
+that `hourwheel.transport.endpoints` chooses. Where it breaks, or its node says that it is not the
+master, the sender opens another one, to the node that is chosen then.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from hourwheel import errors, limits
 from hourwheel.client import batch_builder
 from hourwheel.client.accumulator import Accumulator, Joining, Piece
 from hourwheel.client.batch_builder import Draft
-from hourwheel.client.buffer_pool import Room
-from hourwheel.client.inflight_batches import Part, Published, PublishWindow, Topics
+from hourwheel.client.buffer_pool import BufferPool
+from hourwheel.client.inflight_batches import InflightBatches, Part, Published, Topics
 from hourwheel.client.message_ids import (
     DedupAnswer,
     Deduped,
@@ -111,7 +111,7 @@ class _Ticket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PumpSettings:
+class SenderSettings:
     """See `AsyncProducer`."""
 
     linger_ms: float
@@ -127,10 +127,10 @@ class _Misplaced(StreamBroken):
     """The stream goes to a node that is not the master; the window knows whether to wait."""
 
 
-class PublishPump:
+class Sender:
     """Moves drafts to the node, once each. Belongs to one event loop."""
 
-    def __init__(self, channel: Channel, settings: PumpSettings) -> None:
+    def __init__(self, channel: Channel, settings: SenderSettings) -> None:
         """Prepare; the task starts with the first draft."""
         self._channel = channel
         self._settings = settings
@@ -140,7 +140,7 @@ class PublishPump:
             bytes_max=settings.batch_bytes,
             linger_ms=settings.linger_ms,
         )
-        self._window: PublishWindow[list[Piece[_Ticket]]] = PublishWindow(
+        self._window: InflightBatches[list[Piece[_Ticket]]] = InflightBatches(
             make_producer_id=_make_producer_id if settings.is_idempotent else None,
             take_apart=self._take_apart,
             backoff=channel.backoff,
@@ -152,7 +152,7 @@ class PublishPump:
         """Of a batch, as the node of this stream said last."""
         self._loners: dict[str, None] = {}
         """Topics whose last batch was refused for good: they would have others sent twice."""
-        self._room = Room(settings.buffer_bytes)
+        self._room = BufferPool(settings.buffer_bytes)
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()

@@ -9,7 +9,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class WeighedCache(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """Keeps values up to so many bytes. For several threads at once.
 
     Invariant: `used_bytes` is the sum of what the entries were said to weigh, at most `bytes_max`.

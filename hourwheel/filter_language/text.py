@@ -10,7 +10,7 @@ from sys import getsizeof
 from typing import Final, NamedTuple
 
 from hourwheel import errors, limits
-from hourwheel.filter_language.lru_cache import WeighedCache
+from hourwheel.filter_language.lru_cache import LruCache
 from hourwheel.filter_language.size import tree_bytes
 from hourwheel.filter_language.tree import EVERYTHING, Node, sql_text, tag_text
 
@@ -108,7 +108,7 @@ class _Read(NamedTuple):
     canonical: str
 
 
-_cache: Final = WeighedCache[tuple[FilterKind, str], _Read](_CACHED_BYTES)
+_cache: Final = LruCache[tuple[FilterKind, str], _Read](_CACHED_BYTES)
 
 
 def is_read(expression: FilterExpression) -> bool:

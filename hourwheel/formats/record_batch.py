@@ -124,7 +124,7 @@ class Outcome(IntEnum):
     RETRY = 2
     DEAD = 3
     FILTERED = 4
-    """Passed over: not what the group's subscription wants."""
+    """Filtered: the message does not match the group's subscription."""
     REDRIVE = 5
     """Of a group's own dead letters: given to it again, as retries of where they came from."""
     SKIPPED = 6

@@ -152,7 +152,7 @@ def gene_of(spec: GeneSpec, tags: Iterable[str], properties: Iterable[tuple[str,
         spec: of the topic.
         tags: all tags of the message.
         properties: (name, value) of all its properties; those that the spec does not name are
-            passed over.
+            left out.
     """
     gene = _gene_of_tags(spec, tuple(tags))
     names = spec.properties

@@ -10,8 +10,8 @@
     broker.py    the broker, and the handlers that run at it
     clock.py     its clock
 
-The broker is a real node (node/process/hand_moved.py) that listens on the loopback interface, so
-everything of the client works with it. `pip install 'hourwheel[testing]'`.
+The broker is a real node (node/process/manual_clock_node.py) that listens on the loopback
+interface, so everything of the client works with it. `pip install 'hourwheel[testing]'`.
 """
 
 from hourwheel.testing.broker import Broker, Handled

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class NodePort(Protocol):
-    """What is asked of node/process/hand_moved.py, in its own loop."""
+    """What the broker needs of node/process/manual_clock_node.py, in its own loop."""
 
     now_ms: int
 
@@ -138,7 +138,7 @@ class Broker:
         """
         try:
             import_module("hourwheel.due_time")  # for the clock
-            made = rooms.load("node.process.hand_moved").HandMovedNode
+            made = rooms.load("node.process.manual_clock_node").ManualClockNode
         except ModuleNotFoundError as error:
             raise errors.FailedPrecondition(
                 f"a broker needs {error.name}: pip install 'hourwheel[testing]'"

@@ -82,7 +82,7 @@ PUBLISH_STREAM: Final = Method(
     broker_pb2.PublishStreamResponse,
     is_repeatable=False,
 )
-"""Its batches have numbers of their own that make them repeatable (`publish_window`)."""
+"""Its batches have numbers of their own that make them repeatable (`inflight_batches`)."""
 CANCEL: Final = Method(
     _PRODUCER + "Cancel",
     broker_pb2.CancelRequest,

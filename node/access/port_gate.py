@@ -1,4 +1,4 @@
-"""Who may read what a node tells over plain HTTP: those who may look at the cluster.
+"""Access to /metrics and /stalls: for callers that may look at the cluster.
 
 They show who they are by `Authorization`, as in calls of the API: a token, or name and secret. What
 is refused is counted and audited as calls of the API are: guesses leave the same traces here.

@@ -40,7 +40,7 @@ _SECOND_MS: Final = 1_000
 _INSTANT_MS_MAX: Final = 1 << 53
 _OPTIONS: Final[dict[str, Any]] = {
     "require": ["exp", "iss", "aud", "sub"],
-    # By the node's own clock, see `_ends_ms`.
+    # By the node's own clock: see `_instant_ms`.
     "verify_exp": False,
     "verify_nbf": False,
     "verify_iat": False,

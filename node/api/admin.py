@@ -278,7 +278,9 @@ class Admin:
             count = await self._engine.unblock(request.group, request.topic, unblocking)
             return groups_pb2.SkipResponse(skipped_count=count)
         found = await self._engine.skip(
-            *(request.group, request.topic, request.before_ms),
+            request.group,
+            request.topic,
+            request.before_ms,
             list(map(Position, request.positions)),
         )
         return groups_pb2.SkipResponse(skipped_count=found.skipped_count, positions=found.positions)

@@ -171,7 +171,10 @@ class Calls:
             except errors.HourwheelError as error:
                 metadata = context.invocation_metadata
                 self._audit.note_denied(
-                    *(ANONYMOUS, method, error, context.peer()),
+                    ANONYMOUS,
+                    method,
+                    error,
+                    context.peer(),
                     lambda: claimed_name(metadata() or ()),
                 )
                 return self.refuse(method, error, context, grpc_status.to_status)[1]

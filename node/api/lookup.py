@@ -48,7 +48,9 @@ class Lookup:
         check_at_most("page_size", count, limits.PENDING_PAGE_SIZE_MAX)
         page = await self._engine.list_by_key(
             KeyQuery(
-                *(request.topic, key, request.pending_only),
+                request.topic,
+                key,
+                request.pending_only,
                 *due_range(request.from_due_ms, request.to_due_ms),
             ),
             request.page_token,

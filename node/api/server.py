@@ -185,14 +185,24 @@ class ApiServer:
         forwarder = None if parts.forwarder is None else parts.forwarder.for_peers()
         for service, servicer in self._servicers:
             yield _handlers(
-                *(service, servicer, calls, self._streams, gate, forwarder),
-                *(self._quotas, self._messages),
+                service,
+                servicer,
+                calls,
+                self._streams,
+                gate,
+                forwarder,
+                self._quotas,
+                self._messages,
             )
 
     def _make_calls(self, identify: Identify | None, *, is_first_hand: bool = True) -> Calls:
         parts = self._parts
         return Calls(
-            *(self._admission, parts.clock, parts.failure, parts.access, identify),
+            self._admission,
+            parts.clock,
+            parts.failure,
+            parts.access,
+            identify,
             audit=self._audit,
             quotas=parts.quotas,
             is_first_hand=is_first_hand,
@@ -228,8 +238,14 @@ class ApiServer:
         )
         for service, servicer in self._servicers:
             handlers = _handlers(
-                *(service, servicer, calls, streams, gate, parts.forwarder),
-                *(self._quotas, self._messages),
+                service,
+                servicer,
+                calls,
+                streams,
+                gate,
+                parts.forwarder,
+                self._quotas,
+                self._messages,
             )
             self._server.add_generic_rpc_handlers((handlers,))
 

@@ -122,11 +122,8 @@ class Engine(GroupCalls):
         self._turns = self.stats.spans.span("turn")
         self.answers = AnswerBudget(config.answer_bytes)
         self._time, self._failure, self._membership = time, failure, membership
-        self.now_ms, self.monotonic_ms, self.redirect = (
-            time.now_ms,
-            time.monotonic_ms,
-            membership.redirect,
-        )
+        self.now_ms, self.monotonic_ms = time.now_ms, time.monotonic_ms
+        self.redirect = membership.redirect
         self._loop = asyncio.get_running_loop()
         self.catalog_control: CatalogControl | None = None
         """Who decides about topics and groups; None: the log alone. Set before `start`."""
@@ -497,7 +494,7 @@ class Engine(GroupCalls):
         """See EnginePort."""
         master = self._master
         return await master.answer(
-            master.damage_desk.list_damaged(group, topic, token, count_max=count_max)
+            master.damage_service.list_damaged(group, topic, token, count_max=count_max)
         )
 
     async def discard_damaged(
@@ -506,23 +503,22 @@ class Engine(GroupCalls):
         """See EnginePort."""
         master = self._master
         return await master.answer(
-            master.damage_desk.discard_damaged(group, topic, ids, count_max=count_max)
+            master.damage_service.discard_damaged(group, topic, ids, count_max=count_max)
         )
 
     async def list_dead_letters(
         self, query: DeadLetterQuery, token: bytes, *, count_max: int, with_bodies: bool
     ) -> DeadLettersPage:
         """See EnginePort."""
-        master = self._master
-        desk = master.dead_letter_desk
-        return await master.answer(
-            desk.list_dead_letters(query, token, count_max=count_max, with_bodies=with_bodies)
+        letters = self._master.dead_letter_service
+        return await self._master.answer(
+            letters.list_dead_letters(query, token, count_max=count_max, with_bodies=with_bodies)
         )
 
     async def redrive(self, query: DeadLetterQuery, token: bytes) -> RedrivenPage:
         """See EnginePort."""
         master = self._master
-        return await master.answer(master.dead_letter_desk.redrive(query, token))
+        return await master.answer(master.dead_letter_service.redrive(query, token))
 
     # -- what every node knows --------------------------------------------------------------------
 

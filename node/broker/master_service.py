@@ -20,7 +20,7 @@ from hourwheel import errors
 from hourwheel.errors import HourwheelError
 from hourwheel.instants import earliest
 from hourwheel.outcomes import ReceiptOutcome
-from node.broker.damage_desk import DamageDesk
+from node.broker.damage_service import DamageService
 from node.broker.disk_guard import DiskGuard
 from node.broker.group_commit import GroupCommit
 from node.broker.history_query import HistoryQuery
@@ -32,14 +32,14 @@ from node.broker.recurring.occurrence_planner import OccurrencePlanner
 from node.broker.recurring.recurrence_service import RecurrenceService
 from node.broker.reschedule_service import RescheduleService
 from node.broker.settings import EngineConfig
-from node.broker.transactions.check_desk import CheckDesk
+from node.broker.transactions.check_back_service import CheckBackService
 from node.broker.transactions.service import TransactionService
 from node.catalog.group_reset import Resetter
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.positions import Skipper
 from node.catalog.service import CatalogService
 from node.catalog.subscriptions import Subscribed
-from node.consumers.dead_letter_desk import DeadLetterDesk
+from node.consumers.dead_letter_service import DeadLetterService
 from node.consumers.receive_service import ReceiveService
 from node.contracts import broker
 from node.contracts.answer_budget import AnswerBudget
@@ -160,9 +160,11 @@ class MasterService:
             host.config.transactions,
             damage.records,
         )
-        self.check_desk = CheckDesk(self, self.transactions)
+        self.check_back_service = CheckBackService(self, self.transactions)
         self._planner = OccurrencePlanner(
-            *(self, self.publishing, self.catalog_service),
+            self,
+            self.publishing,
+            self.catalog_service,
             horizon_ms=host.config.horizon_ms,
             monotonic_ms=host.monotonic_ms,
         )
@@ -170,8 +172,10 @@ class MasterService:
             self, self.publishing, self.catalog_service, self.expiry, self._planner
         )
         self.pending = Pending(self, host.cluster_id, damage, self.rescheduling)
-        self.damage_desk = DamageDesk(mastership, damage)
-        self.dead_letter_desk = DeadLetterDesk(self, self.receive_service.ack_service.rejections)
+        self.damage_service = DamageService(mastership, damage)
+        self.dead_letter_service = DeadLetterService(
+            self, self.receive_service.ack_service.rejections
+        )
         self.skipper = Skipper(self)
         self.resetter = Resetter(
             self,
@@ -180,7 +184,7 @@ class MasterService:
             retention_ms=host.background.maintenance.retention_ms,
             on_reset=self.receive_service.on_reset,
         )
-        services = self.receive_service, self.expiry, self.check_desk, self._planner
+        services = self.receive_service, self.expiry, self.check_back_service, self._planner
         for waiting in (*services, self.catalog_service):
             mastership.hold(waiting)
         self._is_releasing = False
@@ -290,13 +294,13 @@ class MasterService:
             self._host.group_commit.wake()
         self.catalog_service.resume()
         self.expiry.look(now_ms)
-        self.check_desk.look(now_ms)
+        self.check_back_service.look(now_ms)
 
     def close_polls(self) -> None:
         """The node stops: answer each long poll with nothing. What is proposed is still applied."""
         self.receive_service.close()
         self.expiry.close(errors.ShuttingDown())
-        self.check_desk.close(errors.ShuttingDown())
+        self.check_back_service.close(errors.ShuttingDown())
 
     # -- consumers' calls -------------------------------------------------------------------------
 

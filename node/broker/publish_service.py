@@ -241,7 +241,9 @@ class PublishService:
             check_instants(incoming.due_ms, self._serving.now_ms(), self.horizon_ms)
             topic = self._configurator.topic_to_publish(incoming.topic)
             queues = queues_of_few(
-                *(topic.topic_id, topic.queue_count, incoming.key_hashes),
+                topic.topic_id,
+                topic.queue_count,
+                incoming.key_hashes,
                 self._mastership.next_sequence,
             )
             if requested.priority:

@@ -1,8 +1,8 @@
-"""What a scrape tells and takes long to find: found once for all who ask, and not all the time.
+"""A slow reading for scrapes: taken once for all that wait for it, and not all the time.
 
 A scrape waits a while for the walk that is under way, or begins one; then it gets what the one
-before has found. After a walk there is a rest nine times as long, so that however often somebody
-asks, walking takes a tenth of the loop at most.
+before has found. After a walk there is a rest nine times as long, so that however often scrapes
+come, walking takes a tenth of the loop at most.
 """
 
 import asyncio

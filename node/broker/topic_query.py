@@ -1,4 +1,4 @@
-"""Of which topics messages are that a caller names by id: asked where it decides who may.
+"""The topics of messages that a caller names by id: a permission on them decides the call.
 
 In slices of a few milliseconds, one caller at a time. What is in the wheel is found there; the rest
 is looked for in the log, and so is what its caller may not know of: it is done for a message that

@@ -1,11 +1,12 @@
 """A group begins anew in a topic, further back or further on, while it runs.
 
-One CONFIG record does it: `reset_subscription`. Here is found where each queue's window begins, and
-what that comes to; and what the master has in memory of the group is made to go with it:
+One CONFIG record does it: `reset_subscription`. This module finds where the window of each queue
+begins and how many messages that concerns, and brings what the master has in memory of the group
+in line with it:
 
     rows that wait for the next write   are appended first: they are about the former window
-    leases, what filters passed over    are forgotten as the record is appended
-    receipts                            are void from then on, by the record also for later masters
+    leases, what was filtered           are forgotten as the record is appended
+    receipts                            are stale from then on, by the record also for later masters
     polls                               get nothing of the topic until it is applied
 """
 

@@ -70,7 +70,11 @@ class Listing:
         views = self._shard.views
         released = sum(views.queues.bounds(queue)[1] for queue in views.queues_of(topic))
         return TopicInfo(
-            *(topic.name, topic.queue_count, topic.internal, released, topic.gene),
+            topic.name,
+            topic.queue_count,
+            topic.internal,
+            released,
+            topic.gene,
             description=topic.description,
             is_paused=topic.is_paused,
             version=topic.version,

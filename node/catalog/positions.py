@@ -1,7 +1,7 @@
 """Where a group goes on in a topic: by time, or by position; what stands before it is skipped.
 
 What is skipped is resolved for the group, as by an acknowledgement. The window only grows by it: so
-a lease of a skipped message is void. To go back is another thing: node/catalog/group_reset.py.
+a lease of a skipped message counts no more. To go back see node/catalog/group_reset.py.
 """
 
 import asyncio

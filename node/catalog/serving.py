@@ -1,4 +1,4 @@
-"""What the services of a mastership ask of the engine that runs them."""
+"""What the services of a mastership need of the engine that runs them."""
 
 import asyncio
 from collections.abc import Callable, Sequence

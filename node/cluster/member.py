@@ -1,4 +1,4 @@
-"""A node as a member of a cluster: moves messages, keeps time, performs what the rules ask for.
+"""A node as a member of a cluster: moves messages, keeps time, carries out what rules decide.
 
     control plane --on_state--> Replica.on_assignment --+
     streams ------on_response, ReplicationServer -------+--> effects --> streams, engine, control

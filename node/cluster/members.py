@@ -1,8 +1,8 @@
-"""The cluster's members, changed by an administrator: what is looked at first, and the stop-sign.
+"""Changes of the cluster's members by an administrator: checked first, refused where they harm.
 
-Whether a change may be is decided by the control state, where the command is applied
-(replication/control_state/member_commands.py). Here stands what the state cannot know: who lives,
-and whether a new node is there at all.
+The control state decides whether a change is allowed, where the command is applied
+(replication/control_state/member_commands.py). This module checks what the state cannot know: which
+nodes live, and whether a new node is there at all.
 """
 
 import asyncio

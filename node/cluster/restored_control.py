@@ -111,7 +111,11 @@ def begin_together(
         disk.make_dir(CONTROL)
         # What it voted in a former life, of the same restore, others may know.
         begin_generation(
-            *(disk, identity, node_id, FIRST_GENERATION, encode_state(first)),
+            disk,
+            identity,
+            node_id,
+            FIRST_GENERATION,
+            encode_state(first),
             is_blank=True,
             directory=CONTROL,
         )

@@ -116,7 +116,7 @@ class ClusterRuntime:
         self._watching: asyncio.Task[None] | None = None
         self._nodes = cluster_nodes(config.cluster.nodes)
         self.cluster_id = find_cluster_id(config, self._trust.now)
-        self._probe = ControlProbe(*(config.cluster, self._trust, self.cluster_id, config.node.id))
+        self._probe = ControlProbe(config.cluster, self._trust, self.cluster_id, config.node.id)
         self.boot_id = secrets.token_bytes(_BOOT_ID_BYTES)
         self.time = ClusterTime(own_clock, clock.monotonic_ms)
         self._control = ClusterControl(
@@ -167,7 +167,9 @@ class ClusterRuntime:
         """This node's part in its shard."""
         self._seen = open_epoch_seen(opened, self._config.node.id)
         identity = ReplicaIdentity(
-            *(self._config.node.id, self.boot_id.hex(), self.cluster_id),
+            self._config.node.id,
+            self.boot_id.hex(),
+            self.cluster_id,
             tuple(sorted(self._nodes)),
             has_control_plane=True,
         )
@@ -192,7 +194,7 @@ class ClusterRuntime:
         listen = self._config.cluster.data_listen or self._nodes[self._config.node.id].data
         forwarded_calls = self._config.limits.forwarded_calls
         server = DataServer(
-            *(self._trust, listen), forwarded_calls=forwarded_calls, node_ids=self._nodes
+            self._trust, listen, forwarded_calls=forwarded_calls, node_ids=self._nodes
         )
         self._server = server
         undo.push_async_callback(server.stop)
@@ -292,7 +294,7 @@ class ClusterRuntime:
         for node, registered in state.nodes.items():  # members that the configuration lacks
             if node not in self._nodes:
                 self._nodes[node] = NodeAddresses(
-                    *(registered.api_address, registered.data_address, registered.control_address)
+                    registered.api_address, registered.data_address, registered.control_address
                 )
                 self._addresses[node] = registered.data_address
         for node in state.membership.former_node_ids:  # their certificates count no more

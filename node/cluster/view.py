@@ -19,8 +19,7 @@ from node.replica.effects import Role
 from node.replica.replica import Replica
 from replication.control.client import Leader
 from replication.control_state.state import ControlState
-from replication.rules.master import Master
-from replication.rules.progress import Phase, Progress
+from replication.rules.master import Master, Phase, Progress
 
 _AGO_MS_MAX: Final = (1 << 32) - 1
 _ROLES: Final = {

@@ -57,7 +57,8 @@ def validate_access(section: AccessSection, metrics: str, console: str, tls: Tls
         )
     if section.metrics and not (tls.is_on and tls.metrics):
         _refuse_beyond(
-            *("node.metrics_listen", metrics),
+            "node.metrics_listen",
+            metrics,
             "use TLS, or access.metrics = false, with which /metrics needs no login",
         )
     if not (tls.is_on and tls.console):

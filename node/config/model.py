@@ -72,14 +72,14 @@ class ConsoleSection(Section):
     hosts: str = _key(
         "",
         "",
-        "Names under which browsers may reach it, with spaces between them; localhost and numbers "
-        "always may. Another Host is refused: it may be a foreign page's.",
+        "Names under which browsers may reach it, with spaces between them; localhost and IP "
+        "addresses always work. Another Host is refused: it may be a foreign page's.",
     )
     changes: Literal["auto", "always", "never"] = _key(
         "auto",
         "",
-        "Whether it may publish, cancel and hand over. auto: where it listens on loopback. There "
-        "are no logins.",
+        "Whether it may publish, cancel and transfer mastership. auto: where it listens on "
+        "loopback. It asks for a login where access.is_on.",
     )
     connections: int = _key(
         128,

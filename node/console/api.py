@@ -57,7 +57,7 @@ class Api:
         """Nothing is asked yet. Clocks: see `Views`."""
         access = home.access
         self._channel = Channel(
-            *(home.address,),
+            home.address,
             tls=access.tls,
             token=access.token,
             user=access.user,

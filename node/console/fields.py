@@ -1,4 +1,4 @@
-"""Fields of what a browser sends: of the type and size that is meant, or refused by name. Pure."""
+"""Fields of a browser's request: of the expected type and size, or refused by name. Pure."""
 
 from collections.abc import Mapping
 

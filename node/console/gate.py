@@ -57,7 +57,7 @@ class Gate:
     """See the top of this file."""
 
     names: frozenset[str]
-    """Under which the console may be reached, in lower case, beside localhost and numbers."""
+    """Under which the console may be reached, in lower case, beside localhost and IP addresses."""
     token: str
     """That a change must bring."""
 

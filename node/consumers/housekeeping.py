@@ -127,9 +127,7 @@ class Housekeeping:
         leases, ordered = self._receiver.leases, self._receiver.ordered
         again_ms = now_ms + _TRY_AGAIN_MS
         held_again = [
-            leases.hold(
-                *(group_queue, part.first, part.end, again_ms, part.messages), is_ending=True
-            )
+            leases.hold(group_queue, part.first, part.end, again_ms, part.messages, is_ending=True)
             for group_queue, part in given
         ]
 

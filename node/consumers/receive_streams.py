@@ -75,7 +75,9 @@ class OpenStream:
         if self.stream.stream_id and count == lease.count:
             lease.poll = PollMark(
                 self._key.interest.topic_id,
-                *(self.stream.stream_id, self.stream.sent_count, delivery.receive_ms),
+                self.stream.stream_id,
+                self.stream.sent_count,
+                delivery.receive_ms,
                 stream_owner=self.stream.owner,
             )
         self._send(self._to_port(delivery), held)

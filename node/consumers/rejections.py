@@ -1,7 +1,7 @@
 """Why consumers rejected messages, as far as this master remembers.
 
-The log says that a message became a dead letter, and has no place for why. So the reasons of the
-latest ones are in memory, for those who look through dead letters; they end with the mastership.
+The log says that a message became a dead letter, and has no field for the reason. So the master
+keeps the reasons of the latest ones in memory, for listings; they end with the mastership.
 """
 
 from collections import OrderedDict

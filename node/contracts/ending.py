@@ -1,4 +1,4 @@
-"""How a consumer asks for leases and ends them, as it passes between the API and the engine."""
+"""Requests for leases, and what ends them, as they pass between the API and the engine."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""What producers are answered message by message."""
+"""The answers to a publish, message by message."""
 
 from typing import NamedTuple, TypeAlias
 

@@ -1,4 +1,4 @@
-"""What the engine offers to those who have messages recur."""
+"""The engine's calls about recurrences, as the API makes them."""
 
 from typing import NamedTuple, Protocol
 

@@ -1,4 +1,4 @@
-"""What the engine offers to those who move messages to other due times."""
+"""The engine's calls that move messages to other due times, as the API makes them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -1,4 +1,4 @@
-"""What the engine offers to those who prepare, end and ask about transactions."""
+"""The engine's calls about transactions, as the API makes them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Final
 
-from hourwheel.filter_language.lru_cache import WeighedCache
+from hourwheel.filter_language.lru_cache import LruCache
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.types import FIRST_POSITION, Position
 from node.shard.group_queue import GroupQueue
@@ -29,7 +29,7 @@ class ScanMarks:
 
     def __init__(self) -> None:
         """No scan has begun."""
-        self._marks = WeighedCache[tuple[GroupQueue, str, str], Position](MARKS_BYTES)
+        self._marks = LruCache[tuple[GroupQueue, str, str], Position](MARKS_BYTES)
         self.generation = 0
         """How often `clear` was called: a call under way starts its own scan again, too."""
 

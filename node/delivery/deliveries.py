@@ -1,4 +1,4 @@
-"""What the receiver is asked for, and what it gives."""
+"""The receiver's input and output: the limits of a receive, and what it delivers."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What has expired: found among messages that were read, and passed over.
+"""Finds messages that have expired, among those that were read, and filters them out.
 
 A message's metadata says when it expires; a unit does not. So only those messages are looked at
 whose topic has ever had one that expires (`Views.expiring_topics`), when a group is about to be
@@ -40,7 +40,7 @@ class Expired:
     """What of a mastership's queues has expired and is not to be delivered."""
 
     def __init__(self, views: Views, leases: Leases, filtered_ranges: FilteredRanges) -> None:
-        """What is passed over is noted in `leases` and `filtered_ranges`."""
+        """What has expired is noted in `leases` and `filtered_ranges`."""
         self._views, self._leases, self._filtered_ranges = views, leases, filtered_ranges
 
     def may_have(self, topic_id: TopicId) -> bool:

@@ -6,7 +6,7 @@ range ends absorbs it instead, and resolves it along with itself. Only first and
 so that a scan may run far ahead of the group's floor. A restart forgets all of it, and the next
 master scans again.
 
-What has expired is passed over in the same way, but goes into the log at once, as what it is.
+What has expired is filtered in the same way, but goes into the log at once, as RESOLVE expired.
 """
 
 from collections.abc import Iterator

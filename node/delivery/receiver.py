@@ -342,7 +342,7 @@ class Receiver:
     def _pass_in_order(
         self, group_queue: GroupQueue, positions: NDArray[np.int64], now_ms: int
     ) -> None:
-        """Pass over what the sweep has not passed over yet; the next of a key comes behind it."""
+        """Filter what has expired and the sweep has not seen; the next of a key comes behind it."""
         window = self._views.acks.get(*group_queue)
         for position in positions.tolist():
             first, end = self.leases.find_undelivered(group_queue, window, (position, position + 1))

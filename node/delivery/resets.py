@@ -1,4 +1,4 @@
-"""Groups that begin anew in a topic: what they must not be given, and which receipts are void.
+"""Groups that begin anew in a topic: what they must not be given, and which receipts are stale.
 
 From when the record is appended until it is applied the views still have the former window. So the
 group gets nothing of the topic meanwhile, and nothing is resolved for it: a row that came behind

@@ -295,7 +295,12 @@ class SelectedPositions:
         delay_ms = ending.retry_delay_ms
         if group.is_ordered:
             return held_rows(
-                *(self.views, group, self.group_queue, self.ranges, now_ms, delay_ms),
+                self.views,
+                group,
+                self.group_queue,
+                self.ranges,
+                now_ms,
+                delay_ms,
                 is_spent=ending.is_rejection,
             )
         runs = self.ranges if self.picked is None else self.picked

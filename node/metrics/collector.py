@@ -1,4 +1,4 @@
-"""Reads a node when it is scraped, and gives Prometheus what the table in metrics.py says."""
+"""Reads a node when it is scraped, and gives Prometheus what `table` says."""
 
 import platform
 from collections.abc import Callable, Iterable

@@ -202,7 +202,7 @@ FAMILIES: Final = (
     ),
     shard_counter(
         "hourwheel_transactions_rolled_back_total",
-        "Transactions rolled back by somebody's word.",
+        "Transactions that a producer or an operator rolled back.",
         lambda it: it.stats.transactions_rolled_back,
     ),
     shard_counter(

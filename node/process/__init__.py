@@ -1,4 +1,5 @@
 """A node as a process: `app` puts the parts together, `lifecycle` has signals and exit codes.
 
-`subprocess_node` and `embedded` start a real node from tests, benchmarks and the demo.
+`subprocess_node` starts a real node as a child process, for the demo, local
+clusters and tests.
 """

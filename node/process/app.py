@@ -442,7 +442,12 @@ class Node:
             of_groups, of_wheel = await asyncio.gather(lag.read(), due.read())
             with scraping:
                 scrape = collector.read_node(
-                    *(engine, self._stats, clock, started_ms, of_groups, of_cluster),
+                    engine,
+                    self._stats,
+                    clock,
+                    started_ms,
+                    of_groups,
+                    of_cluster,
                     due=of_wheel,
                     process=process,
                 )
@@ -511,7 +516,10 @@ class Node:
         # Certificates are for the name that clients use.
         address = self.address if tls else reached_at(config.node.listen, self.address)
         console = Console(
-            *(config.console, config.node.id, address, self._clock),
+            config.console,
+            config.node.id,
+            address,
+            self._clock,
             access=PLAIN if tls is None else tls.access,
             needs_login=config.access.is_on,
             tls=self._context_where(config.tls.console),

@@ -1,4 +1,4 @@
-"""What those could do who reach a node's ports from another machine: each start says so."""
+"""Warnings at each start: what callers on other machines could do at the node's ports."""
 
 from node.config.checks import is_loopback
 from node.config.model import NodeConfig

@@ -1,7 +1,7 @@
-"""A node's bytes are read again while it runs, and what is damaged goes to who can mend it.
+"""Starts the scrubber of a running node, and hands what it finds damaged to the repair.
 
 damaged piece of the log     another replica's, where there is one
-damaged file of a view       built anew from the log; else given up, and the node is filled anew
+damaged file of a view       built from the log again; else the node copies the master's shard
 messages that cannot be read withheld (node/repair)
 """
 
@@ -56,7 +56,10 @@ class Scrubbing:
             return
         place, shard = engine.place, engine.shard
         source = ScrubSource(
-            *(place.disk, place.identity, shard.log, lambda: shard.high_watermark),
+            place.disk,
+            place.identity,
+            shard.log,
+            lambda: shard.high_watermark,
             directory=place.directory,
             manifest=lambda: self._opened.maintenance.manifest,
         )
@@ -76,7 +79,9 @@ class Scrubbing:
     def _sinks(self, repair: LogRepair | None) -> ScrubSinks:
         engine = self._engine
         views = ViewRepair(
-            *(engine.shard, self._opened.epochs, self._failure),
+            engine.shard,
+            self._opened.epochs,
+            self._failure,
             save_soon=engine.background.save_soon,
             fail=engine.fail,
             give_up=None if repair is None else repair.give_up,

@@ -1,10 +1,10 @@
-"""Repairs a damaged file of the views that was not read yet: the scrubber found it.
+"""Repairs a damaged file of the views that the scrubber found before any read did.
 
 checkpoint, epochs, tail of the sequences    written anew: the process knows what belongs there
 the key index                                built again, by the next life of the process
-others, in a cluster                         somebody sound should lead, and fill this node anew
+others, in a cluster                         another node leads, and this one copies its shard
 others, alone, and the log is whole          the views are built again from it
-others, alone, and the log is trimmed        said, again and again: no node has them
+others, alone, and the log is trimmed        the log says so, again and again: no node has them
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a replica hears from the control plane, and the effects that its shell carries out."""
+"""What the control plane assigns to a replica, and the effects that its shell carries out."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -79,12 +79,8 @@ class Replica:
         now_ms: Callable[[], int],
     ) -> None:
         """Begin as a follower without a master. `now_ms` is the clock that stamps batches."""
-        self.shard, self.follower, self.identity, self.config = (
-            opened.shard,
-            follower,
-            identity,
-            config,
-        )
+        self.shard, self.follower = opened.shard, follower
+        self.identity, self.config = identity, config
         self.mastership: Mastership | None = None
         self.is_sound = opened.is_sound
         """The log had at the start all that it is known to have had: else it must not lead."""

@@ -1,4 +1,4 @@
-"""What is decided as a PUBLISH batch is applied: which messages are accepted, and their genes.
+"""Decides, as a PUBLISH batch is applied, which messages are accepted, and what their genes are.
 
 A batch with the flag TRANSACTION is the commit of a transaction. It counts where that is open and
 all of its topics are there; else all of its messages are rejected, and nothing else happens.
@@ -318,8 +318,11 @@ def check_keys(
     """Whose pending message was replaced by one that is released at once."""
     outcomes: list[tuple[int, int, int]] = []
     rows = zip(
-        *(chosen.tolist(), names, sequences.tolist()),
-        *(columns.if_pending[chosen].tolist(), at_once.tolist()),
+        chosen.tolist(),
+        names,
+        sequences.tolist(),
+        columns.if_pending[chosen].tolist(),
+        at_once.tolist(),
         strict=True,
     )
     for ordinal, name, sequence, if_pending, leaves in rows:

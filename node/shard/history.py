@@ -146,7 +146,10 @@ def begin(shard: Shard, batch: RecordBatch, sequence: SequenceNumber) -> tuple[T
     due_ms, topic_queue = int(batch.due_ms[at]), TopicQueue(int(batch.topic_queue[at]))
     topic_id = topic_of(topic_queue)
     trail = Trail(
-        *(sequence, due_ms, header.store_ms, topic_id),
+        sequence,
+        due_ms,
+        header.store_ms,
+        topic_id,
         header.end_offset,
         name=_name_at(batch, at),
     )
@@ -161,7 +164,12 @@ def begin(shard: Shard, batch: RecordBatch, sequence: SequenceNumber) -> tuple[T
         producer = 0  # it names the PREPARE
     events = [
         Event(
-            *(EventKind.PUBLISHED, header.store_ms, NO_GROUP, 0, due_ms, topic_id),
+            EventKind.PUBLISHED,
+            header.store_ms,
+            NO_GROUP,
+            0,
+            due_ms,
+            topic_id,
             producer_id=producer,
             priority=_priority_at(batch, at),
         )

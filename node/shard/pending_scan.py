@@ -150,7 +150,7 @@ class PendingScan:
         self.read_count = 0
         """Messages read."""
         self.corrupt_count = 0
-        """Messages passed over because their bytes are damaged."""
+        """Messages left out because their bytes are damaged."""
 
     @property
     def is_done(self) -> bool:
@@ -264,7 +264,7 @@ class PendingScan:
         return self._long[1].step(_CHECKS_MOST) is not None
 
     def _pick_matching(self, part: Units) -> tuple[Ordinals, list[Blob], Ordinals]:
-        """(ordinals of those that match, what was read of them, ordinals of those passed over)."""
+        """(ordinals of those that match, what was read of them, ordinals of damaged ones)."""
         chosen = self._are_pending(part)  # again: things happen between two steps
         corrupt = np.zeros(len(part), np.bool_)
         if not self._reads:

@@ -1,4 +1,4 @@
-"""One shard: its log and what it means. No I/O but files.
+"""One shard: its log, and the views that apply makes of it. No I/O but files.
 
     append, append_copies --> take_write --[thread: write, fdatasync]--> finish_write
     what is committed --> apply_some, in log order --> results

@@ -1,4 +1,4 @@
-"""What lets go of rows of views that nothing asks about any more, a piece at a time.
+"""Sweeps: drop rows of views that no call can ask about any more, a piece at a time.
 
 What is left over is in no answer and in no digest: no record says that it may go, and each replica
 gives it back when it suits it. A sweep begins after each checkpoint, and runs in the background.

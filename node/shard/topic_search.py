@@ -1,4 +1,4 @@
-"""Of which topics messages are that are named by id.
+"""Finds the topics of messages that a call names by id.
 
 A message's topic is with its unit while it is in the wheel, and with its PUBLISH while the log has
 that. The log tells it by the batch's head alone, which has a checksum of its own.

@@ -1,4 +1,4 @@
-"""What is decided as PREPARE and TRANSACT records are applied; of commits, see `deduplicate`."""
+"""Decides what PREPARE and TRANSACT records do, as they are applied; commits: see `deduplicate`."""
 
 from typing import Final, NamedTuple
 

@@ -1,1 +1,1 @@
-"""A snapshot's files: giving them (`source`), taking them in (`sink`), putting them in place."""
+"""A snapshot's files: sent (`source`), received (`sink`), and put in place (`install`)."""

@@ -120,7 +120,7 @@ def set_aside_damaged(disk: Disk, directory: str, identity: Identity) -> str:
     aside = f"{directory}{DAMAGED}{number}"
     end = end_of_log(place)
     _copy_own_files(place, max(end, _known_lost_end(place)))
-    write_marker(new, Marker(*(FIRST_OFFSET, FIRST_OFFSET, FIRST_OFFSET, end), 0, digest_of(())))
+    write_marker(new, Marker(FIRST_OFFSET, FIRST_OFFSET, FIRST_OFFSET, end, 0, digest_of(())))
     _rename(disk, directory, aside)
     _rename(disk, new.directory, directory)
     _end_swap(place)

@@ -1,4 +1,4 @@
-"""The taking side's files: what a peer sends, checked, written beside the shard, made durable.
+"""The receiver's files: what a peer sends, checked, written beside the shard, made durable.
 
 The peer may be anybody who got hold of the cluster's secret, or ourselves with a bug: names, sizes
 and places are taken only as far as they can be parts of a shard, and each piece is under a CRC.

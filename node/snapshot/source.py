@@ -1,4 +1,4 @@
-"""The giving side's files: a shard as of its last checkpoint, held while the shard goes on.
+"""The sender's files: a shard as of its last checkpoint, held while the shard goes on.
 
     begin      the manifest gets a second name in a folder of its own, and is read
     complete   so does every file that it names, and the log up to the high watermark

@@ -1,4 +1,4 @@
-"""What a node counts of its part in a cluster: plain numbers that it writes and metrics read. Pure.
+"""Counters of a node's part in a cluster: plain numbers that it writes and metrics read. Pure.
 
 A takeover lasts from when the control plane names this node until the node serves. What it
 *catches up* is what became due before it served and was not released yet: counted until nothing of

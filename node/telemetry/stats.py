@@ -1,4 +1,4 @@
-"""What the engine counts of itself: plain numbers that it writes and node/metrics/table.py reads.
+"""The engine's counters: plain numbers that it writes and node/metrics/table.py reads.
 
 Pure: nothing here knows Prometheus, so the core counts without a library and tests read ints.
 """
@@ -86,7 +86,7 @@ class EngineStats:
     lease_expirations: int = 0
     """Leases that ran out."""
     filter_masked: int = 0
-    """Queue entries that filters passed over by their genes, unread."""
+    """Queue entries that filters skipped by their genes, unread."""
     filter_read: int = 0
     """Messages that were read to be checked by a filter."""
     filter_refused: int = 0

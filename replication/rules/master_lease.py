@@ -7,7 +7,8 @@ The lease counts from when the heartbeat was *sent*, the grant from when it was 
 the grant outlives the lease, whatever the network does to either message. A successor needs the
 acknowledgements of a majority, and a node of that majority has granted the lease; it answers the
 successor only when its grant has ended. Clocks are not compared: each side counts time by its own
-monotonic clock (one that runs through a suspend), and `margin` allows for those to differ in speed.
+monotonic clock (one that runs through a suspend). The margin allows for clocks that differ in
+speed.
 
 A grant ends early where the master releases it, and where its *process has ended*: what has ended
 serves nothing any more, in whichever epoch. A grant is of one incarnation, by its boot id, so that

@@ -177,7 +177,7 @@ def _wrong_in(
 ) -> Iterator[tuple[int, str]]:
     """(ordinal, why) of the units of one file whose bytes are not their messages'.
 
-    `is_reported`: of what lies outside of all files `audit_wheel` tells.
+    `is_reported`: `checks.wheel` has a finding already for what lies outside of all files.
     """
     if place is None:
         if is_reported:

@@ -5,7 +5,7 @@
     result.verdict.exit_code
 
 What is proven, by which facts, is in `spark_jobs.audit.facts.result` and `findings.CHECKS`; the
-steps are in `audit_shard`, `audit_join` and `audit_pending`.
+steps are in `audit.shard`, `audit.join` and `audit.pending`.
 """
 
 from collections.abc import Sequence

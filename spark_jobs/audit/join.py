@@ -1,4 +1,4 @@
-"""The later steps of one shard's audit: queues and groups. See `audit_shard` for the first ones."""
+"""The later steps of one shard's audit: queues and groups. See `audit.shard` for the first ones."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ class Joining:
     """
 
     def __init__(self, state: ShardState) -> None:
-        """Behind `audit_shard.make_ledger`."""
+        """Behind `audit.shard.make_ledger`."""
         self._state = state
         self.part = ReleasePart()
         self.diffs: dict[Place, EntryDiff] = {}
@@ -215,7 +215,7 @@ class Joining:
             self._take(joined)
 
     def _compare_sums(self) -> None:
-        """Of a log that does not begin at 0: see `audit_partial`."""
+        """Of a log that does not begin at 0: see `checks.partial`."""
         state = self._state
         tasks = [
             PartialTask(one, state.first_sequence, copy.start_offset)

@@ -3,8 +3,8 @@
 A manifest says where its views stand (`applied_offset`) and holds the small ones whole: topics,
 groups, what each group has resolved, what each producer is remembered by, epochs, counts. All of it
 follows from the log below that offset, so all of it is made again here and compared, field by
-field. What names files is compared by those who read the files (`audit_wheel`, `audit_join`,
-`audit_sequences`); only where the day level begins is a node's own choice.
+field. What names files is compared by those who read the files (`checks.wheel`, `audit.join`,
+`audit.sequences`); only where the day level begins is a node's own choice.
 
 Of a log whose beginning is gone only what its records alone say is compared.
 """

@@ -392,7 +392,7 @@ def make_ledger(state: ShardState) -> None:
         rejected_before=() if state.is_whole else rejected_firsts(state.copies, facts.requests),
     )
     deals = follow(
-        *(facts.prepares, facts.steps, facts.commits, state.line.deleted, state.start_offset)
+        facts.prepares, facts.steps, facts.commits, state.line.deleted, state.start_offset
     )
     state.rejected = state.rejected.joined(deals.rejected)
     _follow_recurrences(state)
@@ -429,7 +429,10 @@ def _follow_recurrences(state: ShardState) -> None:
         detail = f"of recurrence {name}: sequence {one.before} is due then, or later, too"
         state.add(
             Finding(
-                *(ERROR, "occurrence-repeated", state.shard, ""),
+                ERROR,
+                "occurrence-repeated",
+                state.shard,
+                "",
                 offset=one.offset,
                 sequence=one.sequence,
                 due_ms=one.due_ms,

@@ -490,7 +490,7 @@ class Catalog:
         if known.retry_topic_id != subscription.retry_topic_id:
             return False
         if topic.internal and subscription.filter is not None:
-            return False  # its proposer did not know yet: see `Selecting`
+            return False  # there a filter is of one call: node/delivery/dead_letter_selection.py
         self._store_subscription(replace(subscription, reset=known.reset))
         return True
 

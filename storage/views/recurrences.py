@@ -182,9 +182,16 @@ class Recurrences:
         after_ms = store_ms if before is None else max(before.after_ms, store_ms)
         definition = config.SerializeToString(deterministic=True)
         state = State(
-            *(offset, 0, 0, config.count_max, after_ms, NEVER_MS),
+            offset,
+            0,
+            0,
+            config.count_max,
+            after_ms,
+            NEVER_MS,
             NO_SEQUENCE,
-            *(len(definition), config.missed, 0),
+            len(definition),
+            config.missed,
+            0,
         )
         if before is None:
             insort(self._sorted, name)

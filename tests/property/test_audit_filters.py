@@ -11,7 +11,7 @@ import pytest
 from chaos.log_model import LogModel
 from filters.gene_mask import GeneMask
 from filters.vector_program import VectorProgram
-from hourwheel.filter_language.lru_cache import WeighedCache
+from hourwheel.filter_language.lru_cache import LruCache
 from hourwheel.formats.record_batch import Kind, Outcome
 from spark_jobs.audit.facts.result import Verdict
 from tests.support.audit_runs import checks_of, facts_of, run_audit
@@ -100,7 +100,7 @@ def test_messages_that_a_bug_in_filters_loses_are_named(
     with monkeypatch.context() as patch:
         bug(patch)
         patch.setattr("filters.compile.FEW", 0)  # few messages are read as columns, too
-        patch.setattr("filters.compile._cache", WeighedCache[Any, Any](1 << 20))
+        patch.setattr("filters.compile._cache", LruCache[Any, Any](1 << 20))
         directory = asyncio.run(make_filtered_log(tmp_path / "node-1"))
     lost = lost_in(directory)
     assert lost

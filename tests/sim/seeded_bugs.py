@@ -26,9 +26,8 @@ from replication.control_state.state import ControlState, Member
 from replication.rules.cluster_clock import ClusterClock
 from replication.rules.follower import LogFacts
 from replication.rules.isr import InSyncReplicas
-from replication.rules.master import Master, ReplicationConfig
+from replication.rules.master import Master, Phase, Progress, ReplicationConfig
 from replication.rules.master_lease import LeaseConfig, LeaseGrant
-from replication.rules.progress import Phase, Progress
 from storage.log.commit_log import LogWrite
 from storage.log.epochs import EpochStore
 from storage.queues.page_sums import PageSums

@@ -18,7 +18,7 @@ from hourwheel import program
 from node.broker.recurring import occurrence_planner
 from node.broker.reschedule_service import RescheduleService
 from node.catalog import positions
-from node.consumers import dead_letter_desk
+from node.consumers import dead_letter_service
 from node.consumers.group_limits import GroupLimits
 from node.delivery import reading_order
 from node.delivery.expiry import Expired
@@ -189,13 +189,13 @@ def let_old_receipts_count() -> None:
 
 def leave_one_dead() -> None:
     """Of dead letters that are given back together one is left out."""
-    real: Any = vars(dead_letter_desk)["redrive_rows"]
+    real: Any = vars(dead_letter_service)["redrive_rows"]
 
     def redrive_rows(group_queue: Any, ranges: Any, now_ms: int) -> Any:
         *others, (first, end) = ranges
         return real(group_queue, [*others, (first + 1, end + 1)], now_ms)
 
-    vars(dead_letter_desk)["redrive_rows"] = redrive_rows
+    vars(dead_letter_service)["redrive_rows"] = redrive_rows
 
 
 def begin_with_now() -> None:

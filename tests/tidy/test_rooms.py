@@ -191,3 +191,11 @@ def test_every_import_of_the_client_is_a_declared_dependency() -> None:
 def test_every_dependency_has_its_reason_on_a_page() -> None:
     page = tree.text("docs/decisions/0003-dependencies.md")
     assert [name for name in sorted(declared("cli", "node")) if f"`{name}`" not in page] == []
+
+
+def test_docstring_of_the_node_lists_its_packages_in_the_order_of_the_contract() -> None:
+    contracts = tree.pyproject()["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one.get("containers") == ["node"])
+    prose = ast.get_docstring(tree.syntax("node/__init__.py")) or ""
+    listed = re.findall(r"^    (\w+)  +\S", prose, re.MULTILINE)
+    assert listed == [layer for layer in layers if not layer.startswith("__")]

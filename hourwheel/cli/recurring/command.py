@@ -168,7 +168,9 @@ def show(
 @recurring.command("next")
 def next_times(
     topic: _Topic,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="None: of the options.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Without one: of the times in the options.")
+    ] = "",
     *,
     cron: _Cron = "",
     zone: _Zone = "",
@@ -177,7 +179,7 @@ def next_times(
     server: Server = SERVER_DEFAULT,
     is_json: Json = False,
 ) -> None:
-    """Show the next times of a recurrence, or of one that is only considered."""
+    """Show the next times of a recurrence, or of times that the options give."""
     output = Output(is_json=is_json)
     of = name or _times(cron, zone, every)
 
@@ -195,7 +197,7 @@ def next_times(
 def pause(
     topic: _Topic, name: _Name, *, server: Server = SERVER_DEFAULT, is_json: Json = False
 ) -> None:
-    """No more occurrences, until it is resumed; the one that lies ahead is taken back."""
+    """Pause a recurrence until it is resumed; its next occurrence is taken back."""
 
     async def command(admin: AsyncAdmin) -> None:
         await admin.pause_recurrence(topic, name)
@@ -207,7 +209,7 @@ def pause(
 def resume(
     topic: _Topic, name: _Name, *, server: Server = SERVER_DEFAULT, is_json: Json = False
 ) -> None:
-    """Occurrences again, from now on."""
+    """Resume a recurrence, from now on."""
 
     async def command(admin: AsyncAdmin) -> None:
         await admin.resume_recurrence(topic, name)
@@ -219,7 +221,7 @@ def resume(
 def delete(
     topic: _Topic, name: _Name, *, server: Server = SERVER_DEFAULT, is_json: Json = False
 ) -> None:
-    """Delete it; the occurrence that lies ahead is taken back."""
+    """Delete a recurrence; its next occurrence is taken back."""
     run_with_admin(Output(is_json=is_json), server, lambda to: to.delete_recurrence(topic, name))
 
 

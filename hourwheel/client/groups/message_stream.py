@@ -15,7 +15,7 @@ from typing import Final
 
 from hourwheel import errors
 from hourwheel.client.poll import Poll
-from hourwheel.client.prefetch_buffer import LeaseBuffer
+from hourwheel.client.prefetch_buffer import PrefetchBuffer
 from hourwheel.limits import RECEIVE_MESSAGE_COUNT_MAX
 from hourwheel.transport.channel import CALL_TIMEOUT_MS, Channel
 from hourwheel.transport.connection import Connection
@@ -44,7 +44,7 @@ class MessageStream:
         self,
         channel: Channel,
         poll: Poll,
-        buffer: LeaseBuffer,
+        buffer: PrefetchBuffer,
         changed: asyncio.Event,
         on_arrival: Callable[[], None],
     ) -> None:

@@ -41,7 +41,7 @@ class GroupReset:
     """What a reset comes to."""
 
     again_count: int
-    """Messages that the group gets again: it was done with them, or its filter passed over them."""
+    """Messages that the group gets again: it was done with them, or had filtered them."""
     skipped_count: int
     """Messages that it had still to do, and does not get."""
     retries_dropped_count: int

@@ -102,7 +102,7 @@ class Transactions:
                 metas = list(map(_expiring_from_now, part.messages, one.due_ms, metas))
             parts.append(
                 PreparedPart(
-                    *(one.topic, one.due_ms, one.bodies, metas, one.tag_genes, one.key_hashes)
+                    one.topic, one.due_ms, one.bodies, metas, one.tag_genes, one.key_hashes
                 )
             )
         self._producer.check_size(

@@ -1,4 +1,4 @@
-"""Calls about transactions, passed on to the mastership of now."""
+"""Calls about transactions, passed on to the current mastership."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,7 +41,7 @@ class TransactionGate:
         """See TransactionPort."""
         master = self._master()
         return await master.answer(
-            master.check_desk.poll(producer_group, topics, count_max, wait_ms)
+            master.check_back_service.poll(producer_group, topics, count_max, wait_ms)
         )
 
     def list_transactions(

@@ -1,4 +1,4 @@
-"""Transactions: prepared, committed, rolled back, listed. Who is asked about them: check_desk.py.
+"""Transactions: prepared, committed, rolled back, listed. Check-backs: check_back_service.py.
 
 A commit reads the PREPARE record again and appends its messages as a batch of their own. One end of
 a transaction is under way at a time, and only where the views say that it is open: what decides,
@@ -26,7 +26,7 @@ from hourwheel.types import DUE_MS_MAX, FIRST_OFFSET, Offset
 from node.broker.priorities import check_room, place_batch
 from node.broker.publish_service import PublishService, check_instants, queues_of_many
 from node.broker.transactions.defaults import TransactionDefaults
-from node.broker.transactions.reading_room import READING_BYTES_MAX, ReadingRoom
+from node.broker.transactions.read_budget import READING_BYTES_MAX, ReadBudget
 from node.broker.transactions.withheld import Withheld
 from node.catalog.name_expiry import NameExpiry
 from node.catalog.service import CatalogService
@@ -75,7 +75,7 @@ class TransactionService:
         """Offset of a transaction that is being ended -> done when it is."""
         self._preparing_bytes = 0
         self.withheld = Withheld(mender)
-        self.reading = ReadingRoom(READING_BYTES_MAX)
+        self.reading = ReadBudget(READING_BYTES_MAX)
 
     @property
     def is_committing(self) -> bool:
@@ -222,7 +222,7 @@ class TransactionService:
         return one if left.issubset(topics) else self.find(of, topics)
 
     def is_ending(self, offset: Offset) -> bool:
-        """Whether somebody's word about this transaction is on its way into the log."""
+        """Whether a commit or rollback of this transaction is on its way into the log."""
         return offset in self._ending
 
     @contextmanager

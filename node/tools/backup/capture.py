@@ -95,7 +95,7 @@ def capture(
         state = read_control(place.disk, place.identity, pause)
         control = b"" if state is None else encode_state(state, with_remembered=False)
         return _store(
-            *(snapshot, repository, place, control), node_id=node_id, made_ms=made_ms, pace=pace
+            snapshot, repository, place, control, node_id=node_id, made_ms=made_ms, pace=pace
         )
     except FileNotFoundError as error:
         raise errors.Unavailable("the node was started meanwhile: begin again") from error

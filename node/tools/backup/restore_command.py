@@ -50,7 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         parsed.to.mkdir(parents=True, exist_ok=True)
         with DirectoryLock.acquire(parsed.to):
             restored = restore(
-                *(repository, backup_id, RealDisk(parsed.to), plan),
+                repository,
+                backup_id,
+                RealDisk(parsed.to),
+                plan,
                 RealDisk(parsed.to, is_private=True),
             )
     except errors.HourwheelError as error:

@@ -1,4 +1,4 @@
-"""Write what a survey says. Nothing that it changes or leaves out is gone: copies are kept aside.
+"""Writes what a survey says. It keeps copies of all that it changes or leaves out.
 
 step                                                       a crash after it leaves
 1  damaged files are copied to repaired-<n>/, durably,     what was there

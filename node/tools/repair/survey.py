@@ -1,4 +1,4 @@
-"""What a node alone needs to start again, and what of that is lost. Changes nothing.
+"""The survey of a damaged node: what it needs to start, and what of that is lost. Changes nothing.
 
 What is pending is known three times: by the runs, by the sequence index (what was put into the
 wheel, and neither released nor cancelled), and, where the log still has it, by its record. So a

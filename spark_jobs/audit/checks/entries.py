@@ -39,7 +39,7 @@ _FIELDS: Final = (
 )
 _FACTS, _PLACE = _FIELDS[-2:]
 _ELSEWHERE: Final = (1 << 64) - 1
-"""The place of an entry whose message lies in a delay log: `audit_bodies` looks there."""
+"""The place of an entry whose message lies in a delay log: `audit.bodies` looks there."""
 _INSTANTS: Final = ("due_ms", "store_ms")
 _STRAY: Final = "it is not in its place in the order of release; maybe not the only one"
 

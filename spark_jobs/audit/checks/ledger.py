@@ -1,7 +1,7 @@
 """The ledger: what became of each message of a range of the log, by the log alone.
 
     void        (rejected) of a refused request, or of a topic that was not there, or refused by
-                its dedup key (`audit_uniqueness`)
+                its dedup key (`facts.uniqueness`)
     at once     due_ms <= store_ms, or key <= cursor at its place in the log
     cancelled   by a CANCEL behind it, or by a PUBLISH that replaces it, in front of the DISPATCH
                 that reaches its key
@@ -12,7 +12,7 @@
 
 A range is some MiB of PUBLISH batches, and everything is done for all its messages at once. What
 goes on from here is small (counts, histograms) or a packed array of releases for the stage that
-puts them in order (`audit_releases`).
+puts them in order (`checks.releases`).
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 A batch's CRC says that its bytes are those that were written. It does not say that a message's own
 CRC, a column of the batch, is that of its bytes; where it is not, every node refuses to deliver the
 message. This is looked at once, in the log that the audit goes by: other replicas have the same
-bytes, or are found to differ. Of delay logs, which are each node's own, see `audit_bodies`.
+bytes, or are found to differ. Of delay logs, which are each node's own, see `audit.bodies`.
 """
 
 from typing import Any, Final

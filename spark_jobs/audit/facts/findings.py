@@ -48,7 +48,7 @@ class Finding(NamedTuple):
     """For people: a plain sentence without an end."""
     cause: str = ""
     """The finding that this one follows from, by its check and place; empty: from none that is
-    known. See `audit_causes`."""
+    known. See `audit.causes`."""
 
 
 FINDING_COLUMNS: Final[tuple[tuple[str, str], ...]] = (

@@ -2,8 +2,8 @@
 
 A message is late if the DISPATCH that released it is stamped more than a tolerance after its due
 time, or if it is due for so long when the log ends and no DISPATCH has come. Neither says that a
-message is lost, and both say that it was not on time: the findings (`audit_gaps`) are warnings, and
-the verdict is "late" instead of "clean".
+message is lost, and both say that it was not on time: the findings (`checks.gaps`) are warnings,
+and the verdict is "late" instead of "clean".
 
 Ranges of the log give a row for each DISPATCH that was late, and their latest messages: bounded,
 whatever the log.

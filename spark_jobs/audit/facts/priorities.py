@@ -93,7 +93,10 @@ def priority_findings(
         detail = f"it has priority {priority}, and its queue {number & 0xFF} is {where}"
         found.append(
             Finding(
-                *(ERROR, "priority-misplaced", shard, ""),
+                ERROR,
+                "priority-misplaced",
+                shard,
+                "",
                 offset=offset,
                 sequence=sequence,
                 due_ms=due_ms,

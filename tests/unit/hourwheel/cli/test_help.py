@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ def test_command_says_what_it_is_and_what_all_its_parameters_are(words: str) -> 
     assert command.help
     silent = [one.name for one in command.params if not getattr(one, "help", "")]
     assert silent == []
+    texts = [command.help, *(getattr(one, "help", "") for one in command.params)]
+    assert [text for text in texts if re.search(r"\[[a-z\[]", text)] == []  # rich drops it
 
 
 def parser_of(cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str) -> argparse.ArgumentParser:

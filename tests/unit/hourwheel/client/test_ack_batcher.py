@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from hourwheel import errors
-from hourwheel.client.ack_batcher import Acker, find_error, to_ranges
+from hourwheel.client.ack_batcher import AckBatcher, find_error, to_ranges
 from hourwheel.client.message import ReceivedBatch
 from hourwheel.client.prefetch_buffer import Selection
 from hourwheel.outcomes import ReceiptOutcome
@@ -23,8 +23,8 @@ def leased(node: FakeNode, count: int, receipt: str = "r") -> ReceivedBatch:
     return batch
 
 
-def acker_of(channel: Channel, linger_ms: float = 3_600_000.0) -> Acker:
-    return Acker(channel, "g", linger_ms=linger_ms)
+def acker_of(channel: Channel, linger_ms: float = 3_600_000.0) -> AckBatcher:
+    return AckBatcher(channel, "g", linger_ms=linger_ms)
 
 
 async def test_ack_when_callers_wait_together(node: FakeNode, channel: Channel) -> None:

@@ -3,17 +3,17 @@ import asyncio
 import pytest
 
 from hourwheel import errors
-from hourwheel.client.buffer_pool import Room
+from hourwheel.client.buffer_pool import BufferPool
 
 
-async def waiting_for(room: Room, *sizes: int) -> "list[asyncio.Task[None]]":
+async def waiting_for(room: BufferPool, *sizes: int) -> "list[asyncio.Task[None]]":
     tasks = [asyncio.create_task(room.take(size)) for size in sizes]
     await asyncio.sleep(0)
     return tasks
 
 
 async def test_room_when_first_come_is_first_served() -> None:
-    room = Room(10)
+    room = BufferPool(10)
     await room.take(6)
     large, small = await waiting_for(room, 8, 1)
     assert not small.done()  # although it would fit: else the large one might wait for ever
@@ -22,7 +22,7 @@ async def test_room_when_first_come_is_first_served() -> None:
 
 
 async def test_room_when_one_is_larger_than_all() -> None:
-    room = Room(10)
+    room = BufferPool(10)
     await room.take(1)
     (huge,) = await waiting_for(room, 50)
     room.give_back(1)
@@ -34,7 +34,7 @@ async def test_room_when_one_is_larger_than_all() -> None:
 
 
 async def test_room_when_who_waits_goes_away() -> None:
-    room = Room(10)
+    room = BufferPool(10)
     await room.take(10)
     leaving, leaving_late, staying = await waiting_for(room, 10, 10, 10)
     leaving.cancel()
@@ -46,7 +46,7 @@ async def test_room_when_who_waits_goes_away() -> None:
 
 
 async def test_room_when_refused() -> None:
-    room = Room(10)
+    room = BufferPool(10)
     await room.take(10)
     (waiting,) = await waiting_for(room, 1)
     room.refuse_all(errors.Cancelled())

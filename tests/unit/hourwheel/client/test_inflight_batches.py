@@ -1,4 +1,4 @@
-"""Stories of one producer; what holds in all of them: tests/property/test_publish_window.py."""
+"""Stories of one producer; what holds in all of them: tests/property/test_inflight_batches.py."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import pytest
 from hourwheel import errors
 from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns
-from hourwheel.client.inflight_batches import Part, Published, PublishWindow
+from hourwheel.client.inflight_batches import InflightBatches, Part, Published
 from hourwheel.formats.record_batch import unpack_header
 from hourwheel.transport.endpoints import Move
 from hourwheel.transport.retry import Backoff, Failure
@@ -34,7 +34,7 @@ class Story:
 
     def __init__(self, *, is_idempotent: bool = True) -> None:
         self.ids = iter(range(100, 200))
-        self.window: PublishWindow[str] = PublishWindow(
+        self.window: InflightBatches[str] = InflightBatches(
             make_producer_id=(lambda: next(self.ids)) if is_idempotent else None,
             take_apart=take_apart,
             backoff=Backoff(ms_min=10.0, ms_max=10.0),

@@ -7,7 +7,7 @@ import pytest
 
 from hourwheel import errors
 from hourwheel.client import poll as polling
-from hourwheel.client.ack_batcher import Acker
+from hourwheel.client.ack_batcher import AckBatcher
 from hourwheel.client.consumer import AsyncConsumer
 from hourwheel.client.message import Message
 from hourwheel.client.producer import AsyncProducer
@@ -261,7 +261,7 @@ class OneAnswer:
 def poll_of(channel: OneAnswer, wanted: FilterExpression | None = HERE) -> polling.Poll:
     return polling.Poll(
         cast(Channel, channel),
-        cast(Acker, None),
+        cast(AckBatcher, None),
         group="g",
         topic="orders",
         wanted=wanted,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hourwheel import errors
 from hourwheel.client.message import ReceivedBatch
-from hourwheel.client.prefetch_buffer import AckBuffer, LeaseBuffer, Selection, select
+from hourwheel.client.prefetch_buffer import AckBuffer, PrefetchBuffer, Selection, select
 from tests.support.received import received
 
 
@@ -17,8 +17,8 @@ def batch(count: int, lease_until_ms: float = 100.0) -> ReceivedBatch:
     return made
 
 
-def filled(*batches: ReceivedBatch, messages_max: int = 1_000) -> LeaseBuffer:
-    buffer = LeaseBuffer(messages_max, messages_max)
+def filled(*batches: ReceivedBatch, messages_max: int = 1_000) -> PrefetchBuffer:
+    buffer = PrefetchBuffer(messages_max, messages_max)
     for each in batches:
         buffer.add(0, each)
     return buffer
@@ -84,7 +84,7 @@ def test_take_all_when_closing() -> None:
 
 
 def test_reserve_when_several_polls_share_the_room() -> None:
-    buffer = LeaseBuffer(100, 50)
+    buffer = PrefetchBuffer(100, 50)
     assert [buffer.reserve(), buffer.reserve(), buffer.reserve()] == [50, 50, 0]
     buffer.add(50, batch(10))
     assert buffer.reserve() == 40
@@ -179,7 +179,7 @@ class Slow:
     """A consumer with one poll at a time, whose leases last 100 ms."""
 
     def __init__(self, messages_max: int) -> None:
-        self.buffer = LeaseBuffer(messages_max, max(1, messages_max // 2))
+        self.buffer = PrefetchBuffer(messages_max, max(1, messages_max // 2))
         self.now_ms = 0.0
         self.handled = 0
 

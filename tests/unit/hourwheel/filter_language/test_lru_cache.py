@@ -1,10 +1,10 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from hourwheel.filter_language.lru_cache import WeighedCache
+from hourwheel.filter_language.lru_cache import LruCache
 
 
 def test_what_was_used_least_recently_goes_first() -> None:
-    cache = WeighedCache[str, int](10)
+    cache = LruCache[str, int](10)
     cache.keep("a", 1, 4)
     cache.keep("b", 2, 4)
     assert cache.find("a") == 1
@@ -15,14 +15,14 @@ def test_what_was_used_least_recently_goes_first() -> None:
 
 
 def test_keep_when_the_key_is_there_already() -> None:
-    cache = WeighedCache[str, int](10)
+    cache = LruCache[str, int](10)
     cache.keep("a", 1, 4)
     cache.keep("a", 2, 9)
     assert (cache.find("a"), cache.used_bytes, len(cache)) == (2, 9, 1)
 
 
 def test_keep_when_it_alone_is_too_large() -> None:
-    cache = WeighedCache[str, int](10)
+    cache = LruCache[str, int](10)
     cache.keep("a", 1, 4)
     cache.keep("b", 2, 11)
     assert cache.find("b") is None
@@ -33,7 +33,7 @@ def test_keep_when_it_alone_is_too_large() -> None:
 
 
 def test_keep_when_one_large_value_takes_the_place_of_several() -> None:
-    cache = WeighedCache[int, int](10)
+    cache = LruCache[int, int](10)
     for number in range(10):
         cache.keep(number, number, 1)
     cache.keep(99, 99, 8)
@@ -43,7 +43,7 @@ def test_keep_when_one_large_value_takes_the_place_of_several() -> None:
 
 
 def test_several_threads_at_once() -> None:
-    cache = WeighedCache[int, int](1_000)
+    cache = LruCache[int, int](1_000)
 
     def use(seed: int) -> None:
         for step in range(2_000):

@@ -1,6 +1,6 @@
 """What a master does with messages that it cannot read: alone, and with others that have them.
 
-And what an operator may ask of it, by node/broker/damage_desk.py.
+And what an operator may ask of it, by node/broker/damage_service.py.
 """
 
 import asyncio

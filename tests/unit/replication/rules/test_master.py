@@ -5,8 +5,7 @@ import pytest
 from hourwheel.internal.v1.replication_pb2 import EpochMark, FollowerAck, FollowerHello
 from hourwheel.types import Epoch, Offset
 from replication.rules.isr import InSyncReplicas, IsrChange
-from replication.rules.master import EpochStart, Master, ReplicationConfig
-from replication.rules.progress import Phase
+from replication.rules.master import EpochStart, Master, Phase, ReplicationConfig
 from storage.log.epochs import EpochEntry
 
 CONFIG = ReplicationConfig()

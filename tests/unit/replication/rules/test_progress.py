@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.rules.progress import Phase, Progress
+from replication.rules.master import Phase, Progress
 
 
 def replicating(*, sent: int = 100, acked: int = 100, monotonic_ms: float = 0.0) -> Progress:

@@ -10,7 +10,7 @@ from hourwheel.formats.message_id import parse
 from hourwheel.formats.transaction_id import TransactionId
 from hourwheel.outcomes import TransactionState
 from node.broker.disk_guard import DiskGuard
-from node.broker.transactions import check_desk, service
+from node.broker.transactions import check_back_service, service
 from node.contracts.transactions import Check, PreparedPart, Preparing
 from node.shard.views import TRANSACTION_LEVEL
 from storage.views.catalog import Catalog
@@ -458,7 +458,7 @@ async def test_damaged_transaction_of_a_node_alone_ends_by_an_operators_word(
 async def test_transactions_of_other_topics_are_not_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_desk, "LOOKED_AT_ONCE", 4)
+    monkeypatch.setattr(check_back_service, "LOOKED_AT_ONCE", 4)
     async with EngineWorld(tmp_path) as world:
         for token in range(1, 10):
             await prepare(world, part("bills", [world.now_ms]), token=token)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from node.broker.transactions.reading_room import ReadingRoom
+from node.broker.transactions.read_budget import ReadBudget
 from tests.support.engine_world import let_others_run, within
 
 
@@ -12,7 +12,7 @@ class Readers:
     """Each holds its bytes until it is told to go."""
 
     def __init__(self, bytes_max: int) -> None:
-        self.room = ReadingRoom(bytes_max)
+        self.room = ReadBudget(bytes_max)
         self.inside: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._leaving: dict[str, asyncio.Event] = {}

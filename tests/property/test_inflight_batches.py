@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hourwheel import errors
 from hourwheel.client import batch_builder
 from hourwheel.client.batch_builder import Columns
-from hourwheel.client.inflight_batches import Part, Published, PublishWindow
+from hourwheel.client.inflight_batches import InflightBatches, Part, Published
 from hourwheel.formats.record_batch import RecordBatch
 from hourwheel.limits import PRODUCER_BATCHES_REMEMBERED
 from hourwheel.transport.retry import Backoff, Failure
@@ -115,7 +115,7 @@ class Simulation:
         self.rng = random.Random(seed)
         ids = iter(range(1, 1_000_000))
         self.node = ModelNode(self.rng, may_forget=False)
-        self.window: PublishWindow[list[Sent]] = PublishWindow(
+        self.window: InflightBatches[list[Sent]] = InflightBatches(
             make_producer_id=lambda: next(ids),
             take_apart=take_apart,
             backoff=Backoff(ms_min=1.0, ms_max=8.0),

@@ -1,4 +1,4 @@
-"""How many bytes of PREPARE records are in memory at one time, to be committed or asked about.
+"""Bounds how many bytes of PREPARE records are in memory at one time, for commits and check-backs.
 
 A commit is a small request that makes the node read megabytes, and there may be a gibibyte of open
 transactions: the bound on what clients have in flight does not cover what they make the node read.
@@ -17,7 +17,7 @@ READING_BYTES_MAX: Final = 4 * BATCH_BYTES_MAX
 """Of the records; reading one, and appending what is in it, takes some times as much."""
 
 
-class ReadingRoom:
+class ReadBudget:
     """See the top of this file. Belongs to one event loop.
 
     Invariant: what is held is at most `bytes_max`, or one record that is larger than that.

@@ -1,4 +1,4 @@
-"""A node alone whose clock somebody moves by hand: for the tests of programs that use one.
+"""A node alone whose clock a test moves by hand: for tests of programs that use a node.
 
 All of it is real: log, wheel, leases, API. Only time is not. It stands still until `move_to`, and
 nothing is due, ends or comes back meanwhile. `hourwheel.testing` is what users see of it.
@@ -27,7 +27,7 @@ _VALUES: Final[Mapping[str, Any]] = {
 }
 
 
-class HandMovedClock:
+class ManualClock:
     """See `hourwheel.clock.Clock`."""
 
     def __init__(self, start_ms: int) -> None:
@@ -43,12 +43,12 @@ class HandMovedClock:
         return float(self.at_ms - self._start_ms)
 
 
-class HandMovedNode:
+class ManualClockNode:
     """A serving node in the running event loop."""
 
     def __init__(self, directory: Path, start_ms: int) -> None:
         """Its files lie in `directory`; its clock begins at `start_ms`."""
-        self._clock = HandMovedClock(start_ms)
+        self._clock = ManualClock(start_ms)
         self._node = Node(config_for(directory, _VALUES), self._clock)
 
     async def start(self) -> str:

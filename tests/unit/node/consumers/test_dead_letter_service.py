@@ -9,7 +9,7 @@ from hourwheel import errors
 from hourwheel.filter_language.text import FilterExpression
 from hourwheel.formats.message_id import MessageId
 from hourwheel.outcomes import DeadLetterReason
-from node.consumers import dead_letter_desk
+from node.consumers import dead_letter_service
 from node.contracts.broker import GroupSettings
 from node.contracts.dead_letters import DeadLetterMessage, DeadLetterQuery
 from tests.support.engine_world import EngineWorld, within
@@ -132,7 +132,7 @@ async def test_redriven_message_may_die_again_and_is_then_listed_again(tmp_path:
 async def test_redrive_goes_on_behind_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letter_desk, "STEP_ENTRIES", 2)
+    monkeypatch.setattr(dead_letter_service, "STEP_ENTRIES", 2)
     async with EngineWorld(tmp_path) as world:
         await bury(world, *["red"] * 7)
         calling = asyncio.ensure_future(world.engine.redrive(ALL, b""))
@@ -151,8 +151,8 @@ async def test_redrive_goes_on_behind_an_interruption(
 async def test_redrive_leaves_alone_what_becomes_a_dead_letter_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letter_desk, "STEP_ENTRIES", 1)
-    monkeypatch.setattr(dead_letter_desk, "PAGE_REDRIVEN_MAX", 1)
+    monkeypatch.setattr(dead_letter_service, "STEP_ENTRIES", 1)
+    monkeypatch.setattr(dead_letter_service, "PAGE_REDRIVEN_MAX", 1)
     async with EngineWorld(tmp_path) as world:
         await bury(world, "red", "blue")
         page = await within(world.engine.redrive(ALL, b""))

@@ -76,7 +76,7 @@ class _Found:
 _NOTHING: Final = _Found(np.empty(0, np.int64), NO_UNITS, [], np.empty(0, np.bool_))
 
 
-class DeadLetterDesk:
+class DeadLetterService:
     """See EnginePort.list_dead_letters and redrive."""
 
     def __init__(self, serving: ServingConsumers, rejections: Rejections) -> None:

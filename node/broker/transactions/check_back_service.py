@@ -37,7 +37,7 @@ _STALE_MAX: Final = 1_000
 """Timers of transactions that have ended, beside one for each that is open."""
 
 
-class CheckDesk:
+class CheckBackService:
     """See the top of this file. Of one mastership; on the event loop's thread."""
 
     def __init__(self, serving: Serving, service: TransactionService) -> None:

@@ -1,4 +1,4 @@
-"""What an operator asks of damage: what is damaged, and give it up. For EnginePort."""
+"""Damaged messages for operators: listed, and given up. A part of EnginePort."""
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
@@ -17,7 +17,7 @@ _TOKEN: Final = Struct("<IQ")
 """Epoch and serial of the last entry: the next mastership knows other entries."""
 
 
-class DamageDesk:
+class DamageService:
     """See EnginePort.list_damaged and discard_damaged."""
 
     def __init__(self, mastership: Mastership, damage: DamageControl) -> None:

@@ -30,7 +30,7 @@ from chaos.actors.order_checks import check_limits, check_order
 from chaos.actors.priority_checks import check_priorities
 from chaos.actors.redrives import TOPICS_AGAIN, check_redrives
 from chaos.actors.reschedules import check_moved
-from chaos.actors.reset_checks import check_resets, last_life, life_of
+from chaos.actors.reset_checks import check_resets, ends_leases, last_life, life_of
 from chaos.history import Cancel, Delivery, Finish, History, Move, Stored
 from chaos.recurring.checks import recurring
 from hourwheel.outcomes import CancelOutcome, DedupOutcome, RescheduleOutcome
@@ -375,8 +375,13 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
     for (group, serial, life), lives in deliveries.items():
         lives.sort(key=lambda one: (one.receive_ms, one.attempt, one.seen_ms))
         done = finishes[group, serial, life]
-        yield from _attempts(lives, history.groups[group][1])
-        yield from _causes(lives, done, bounds)
+        let_go = {
+            after
+            for before, after in pairwise(lives)
+            if ends_leases(history, before, after, bounds.clock_ms)
+        }
+        yield from _attempts(lives, history.groups[group][1], let_go)
+        yield from _causes(lives, done, bounds, let_go)
         is_over = (group, lives[0].message_id.sequence) in over
         is_over |= life < last_life(stored, group)
         yield from _ends(lives, done, bounds, is_over=is_over, is_cut_off=history.is_cut_off)
@@ -384,20 +389,27 @@ def _each_message(history: History, stored: Stored, bounds: Bounds) -> Iterator[
         yield Violation("phantom", f"{key} was finished without having come")
 
 
-def _attempts(lives: list[Delivery], attempts_max: int) -> Iterator[Violation]:
-    """Attempts grow; the same number comes again only from another mastership."""
+def _attempts(
+    lives: list[Delivery], attempts_max: int, let_go: set[Delivery]
+) -> Iterator[Violation]:
+    """Attempts grow; the same number comes again from another mastership, and of what was let go.
+
+    `let_go`: what came again because a reset has ended its lease that could not be written.
+    """
     for before, after in pairwise(lives):
-        least = before.attempt + (after.epoch == before.epoch)
+        least = before.attempt + (after.epoch == before.epoch and after not in let_go)
         if after.attempt < least or after.epoch < before.epoch:
             yield Violation("attempt", f"{before} and then {after}")
     if not 1 <= lives[-1].attempt <= attempts_max:
         yield Violation("attempt", f"of {attempts_max} at most: {lives[-1]}")
 
 
-def _causes(lives: list[Delivery], done: list[Finish], bounds: Bounds) -> Iterator[Violation]:
+def _causes(
+    lives: list[Delivery], done: list[Finish], bounds: Bounds, let_go: set[Delivery]
+) -> Iterator[Violation]:
     """A message comes again after a lease has ended, was given back, or with another mastership."""
     for before, after in pairwise(lives):
-        if after.epoch != before.epoch:
+        if after.epoch != before.epoch or after in let_go:
             continue
         is_over = after.receive_ms >= before.receive_ms + before.invisible_ms - 1
         is_given_back = any(

@@ -21,7 +21,7 @@ _LENGTHS: Final = 193
 _OTHERS: Final = frozenset(
     {"guest_calls", "grant_changes", "deal", "contradiction", "ordered", "key", "limit"}
     | {"changes", "occurrences", "life", "skip", "rank", "sweeps", "resets", "cut off"}
-    | {"chances", "redrives", "heard", "pauses"}
+    | {"chances", "redrives", "heard", "pauses", "unwritten_resets"}
 )
 
 Verb: TypeAlias = Literal["ack", "nack"]
@@ -275,6 +275,8 @@ class History:
     finishes: list[Finish] = field(default_factory=list)
     resets: list[Reset] = field(default_factory=list)
     """Of groups; what was refused is left out."""
+    unwritten_resets: list[Reset] = field(default_factory=list)
+    """Refused to the last try, because there was no room for the record."""
     groups: dict[str, tuple[str, int]] = field(default_factory=dict)
     """(topic read, most attempts) of each group: one group reads one topic here."""
     faults: list[Fault] = field(default_factory=list)
@@ -344,7 +346,8 @@ class History:
         yield from (["life", *one] for one in self.lives.items())
         yield from (["rank", *one] for one in self.ranks.items())
         yield from (["sweeps", *one] for one in self.sweeps)
-        yield from (["resets", *one] for one in self.resets)
+        for name in ("resets", "unwritten_resets"):
+            yield from ([name, *one] for one in getattr(self, name))
         yield from (["limit", group, *limits] for group, limits in self.limits.items())
         for name in ("changes", "chances", "redrives", "heard", "pauses"):
             yield from ([name, *event] for event in getattr(self, name))
@@ -367,9 +370,9 @@ class History:
             of.get(kind, self.ranks)[rest[0]] = rest[1]
         elif kind == "sweeps":
             self.sweeps.append(Sweep(tuple(rest[0]), *rest[1:]))
-        elif kind == "resets":
+        elif kind in {"resets", "unwritten_resets"}:
             positions = None if rest[1] is None else tuple(rest[1])
-            self.resets.append(Reset(rest[0], positions, *rest[2:]))
+            getattr(self, kind).append(Reset(rest[0], positions, *rest[2:]))
         elif kind == "limit":
             self.limits[rest[0]] = (rest[1], rest[2])
         elif kind == "occurrences":

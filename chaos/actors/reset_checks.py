@@ -8,6 +8,7 @@ yields (name, text) of what was not kept: see chaos/checker.py.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import chain
 
 from chaos.history import Begun, Delivery, Finish, History, Reset, Stored
 
@@ -23,6 +24,20 @@ def life_of(stored: Stored, one: Delivery | Finish) -> int:
 def last_life(stored: Stored, group: str) -> int:
     """How often the group was reset."""
     return len(stored.begun.get(group, ()))
+
+
+def ends_leases(history: History, before: Delivery, after: Delivery, clock_ms: float) -> bool:
+    """Whether a reset came between two deliveries for whose record the disk may have had no room.
+
+    The master forgets the group's leases as it appends the record, and cannot take that back. The
+    client tries again: a reset that was confirmed may have been refused before.
+    """
+    return any(
+        one.group == before.group
+        and one.answered_ms >= before.receive_ms - clock_ms
+        and one.requested_ms <= after.receive_ms + clock_ms
+        for one in chain(history.resets, history.unwritten_resets)
+    )
 
 
 def check_resets(

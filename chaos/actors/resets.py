@@ -68,17 +68,19 @@ class ResetClient:
 
     async def _reset(self, where: dict[str, Any]) -> bool:
         """Once: what is refused is not done, and what has no answer may be. Whether it is."""
-        load, reported, is_refused = self._load, None, False
+        load, reported, is_refused, resets = self._load, None, False, self._load.history.resets
         requested_ms = load.clock.wall_ms()
         try:
             reported = (await self._admin.reset_group(AGAIN, TOPIC, **where)).positions
             self._positions = reported
         except errors.HourwheelError as error:
             is_refused = not is_undecided(error)
+            if isinstance(error, errors.DiskFull):
+                is_refused, resets = False, load.history.unwritten_resets
         finally:  # what is cut off is unknown, too
             if not is_refused:
                 at_ms = requested_ms, load.clock.wall_ms()
-                load.history.resets.append(Reset(AGAIN, reported, *at_ms))
+                resets.append(Reset(AGAIN, reported, *at_ms))
         load.note()
         return reported is not None
 

@@ -16,6 +16,7 @@ from chaos.history import (
     Finish,
     History,
     Kept,
+    Reset,
     Sent,
     Stored,
     Unique,
@@ -429,6 +430,21 @@ def test_violations_are_counted_when_they_are_told() -> None:
     text = describe(check(life.history, life.stored))
     assert text.splitlines()[0] == f"lost: {len(life.history.accepted)}"
     assert len([line for line in text.splitlines() if line.startswith("    ")]) <= 20
+
+
+@pytest.mark.parametrize("plant", [repeat_an_attempt, deliver_again_for_no_reason])
+def test_reset_that_found_no_room_has_ended_leases(plant: Plant) -> None:
+    life = good_life(3)
+    plant(life)
+    found = life.names()
+    assert PLANTS[plant] in found
+    for group in {one.group for one in life.history.deliveries}:
+        life.history.unwritten_resets.append(Reset(group, None, 0, 1e15))
+    assert PLANTS[plant] not in life.names()
+    life.history.unwritten_resets = [
+        one._replace(answered_ms=0.0) for one in life.history.unwritten_resets
+    ]
+    assert life.names() == found
 
 
 @pytest.mark.parametrize("plant", [never_deliver, forget_a_nack])

@@ -43,6 +43,7 @@ def a_history() -> History:
         Reset("workers", (1, 2), 13.0, 14.0),
         Reset("workers", None, 15.0, 16.0),
     ]
+    history.unwritten_resets.append(Reset("workers", None, 17.0, 18.0))
     history.uniques += [
         Unique(first, "a", DedupOutcome.PUBLISHED, None),
         Unique(second, "a", DedupOutcome.KEPT, ID),

@@ -36,7 +36,7 @@ async def test_messages_have_priorities_and_are_waited_for() -> None:
 
 
 class Admin:
-    """The second call is refused, of the third nobody knows."""
+    """The second call is refused, of the third nobody knows, for the fourth there is no room."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -48,6 +48,8 @@ class Admin:
             raise errors.InvalidArgument
         if len(self.asked) == 3:
             raise errors.Timeout
+        if len(self.asked) == 4:
+            raise errors.DiskFull
         return GroupReset(0, 0, 0, 0, (len(self.asked), 100))
 
 
@@ -55,13 +57,14 @@ async def test_group_is_reset_back_and_on_and_what_was_refused_is_left_out() -> 
     load, admin = ImpatientLoad.ending_after(RESETS), Admin()
     await resets.ResetClient(load, admin).work()  # type: ignore[arg-type]
     told = [one.positions for one in load.history.resets]
-    assert told[:3] == [(1, 100), None, (4, 100)]
-    assert len(told) == RESETS, "one was refused, and one more came in the end"
+    assert told[:3] == [(1, 100), None, (5, 100)]
+    assert len(told) == RESETS - 1, "two were refused, and one more came in the end"
+    assert [one.positions for one in load.history.unwritten_resets] == [None]
     kinds = {str(one.get("to", "positions")) for one in admin.asked}
     assert {"first", "now", "positions"} < kinds
     last_ms, now_ms = admin.asked[-1]["to"], load.clock.wall_ms()
     assert last_ms < now_ms - LAST_BACK_MS_MIN
-    steps = [one["positions"][1] - 100 for one in admin.asked[3:] if "positions" in one]
+    steps = [one["positions"][1] - 100 for one in admin.asked[4:] if "positions" in one]
     assert min(steps) < 0 < max(steps)
 
 

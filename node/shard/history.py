@@ -196,6 +196,7 @@ class History:
         numbers = np.array([trail.sequence], np.uint64)
         self._is_cancelled = bool(self._views.tombstones.contains(numbers)[0])
         self._epoch = int(self._views.epochs_of(numbers)[0])
+        self._at, self._dispatch_at = trail.offset, FIRST_OFFSET
         moved = self._views.moved.find(numbers)
         self._is_moved, self._moved_to_ms = bool(moved.are_moved[0]), int(moved.due_ms[0])
 
@@ -263,9 +264,11 @@ class History:
         return FIRST_OFFSET if known is None else known.reset.offset
 
     def _look_at(self, header: Header) -> list[Event]:
-        trail = self.trail
-        if header.kind == Kind.DISPATCH and trail.waiting:
-            return self._dispatched(self._shard.log.read_batch(header.offset))
+        trail, self._at = self.trail, header.offset
+        if header.kind == Kind.DISPATCH:
+            self._dispatch_at = header.offset
+            if trail.waiting:
+                return self._dispatched(self._shard.log.read_batch(header.offset))
         cancels = header.kind == Kind.CANCEL or (header.kind == Kind.RECURRENCE and header.count)
         if cancels and self._is_cancelled and trail.waiting:
             rows = self._shard.log.read_batch(header.offset).rows
@@ -340,7 +343,7 @@ class History:
             after = before._replace(due_ms=due_ms, attempt=0, since_ms=at_ms)
             trail.waiting.remove(before)
             found.append(Event(EventKind.RESCHEDULED, at_ms, due_ms=due_ms))
-            if due_ms <= at_ms:
+            if self._is_due(due_ms, at_ms):
                 found += self.enter(after, at_ms)
             else:
                 trail.waiting.append(after)
@@ -352,6 +355,26 @@ class History:
         early = self._release_to(Key(int(row["prev_due_ms"]), int(row["prev_sequence"])), 0)
         to = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
         return early + self._release_to(to, batch.header.store_ms)
+
+    def _is_due(self, due_ms: int, at_ms: int) -> bool:
+        """Whether what the record that is looked at made due was released with it.
+
+        As timewheel/cursor.py has it: a dispatch is logged ahead of the clock, so what is due
+        within its lead has been passed already, and may be acknowledged before the next dispatch.
+        """
+        if not at_ms < due_ms <= at_ms + LEAD_MS:
+            return due_ms <= at_ms
+        log = self._shard.log
+        if not self._dispatch_at:
+            first = max(log.find_offset_before(at_ms - LEAD_MS), log.start_offset)
+            for header in walk_headers(log, first, self._at):
+                if header.kind == Kind.DISPATCH:
+                    self._dispatch_at = header.offset
+        if not self._dispatch_at:
+            return False
+        row = log.read_batch(self._dispatch_at).rows[0]
+        to = Key(int(row["to_due_ms"]), int(row["to_sequence"]))
+        return Key(due_ms, self.trail.sequence) <= to
 
     def _release_to(self, key: Key, at_ms: int) -> list[Event]:
         """What waits up to a key was released; `at_ms` 0: as it came."""
@@ -462,7 +485,7 @@ class History:
             queue = self._views.retry_queue_of(reads, place.topic_queue)
         event = event._replace(due_ms=due_ms)
         again = Waiting(group_id, queue, due_ms, attempt, at_ms)
-        if due_ms <= at_ms:
+        if self._is_due(due_ms, at_ms):
             return [event, *self.enter(again, at_ms)]
         self.trail.waiting.append(again)
         return [event]

@@ -24,7 +24,7 @@ from node.contracts.history import HistoryPage, MessageEvent
 from node.contracts.transactions import PreparedPart, Preparing
 from node.shard import history
 from storage.views.catalog_items import GroupOrder
-from tests.support.engine_world import EngineWorld, within
+from tests.support.engine_world import LEAD_MS, EngineWorld, within
 from tests.support.eventually import until
 
 PUBLISHED, CANCELLED, RELEASED = EventKind.PUBLISHED, EventKind.CANCELLED, EventKind.RELEASED
@@ -435,6 +435,40 @@ async def test_history_when_it_was_moved_away_back_and_into_the_past(tmp_path: P
                 (RELEASED, "", 1),
             ]
             await world.restart()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_history_when_it_is_due_within_the_lead_of_a_dispatch(
+    tmp_path: Path, is_known: bool
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        due_ms, other_ms = world.now_ms + 60_000, world.now_ms + LEAD_MS + 1
+        if is_known:  # the trail reads the dispatch; else it is before the message's publish
+            await world.publish(due_ms)
+        await world.publish(other_ms, topic="others")
+        world.advance(1)
+        await until(lambda: world.engine.shard.views.cursor.key.due_ms >= other_ms)
+        if not is_known:
+            await world.publish(due_ms)
+        of = id_of(world, 0 if is_known else 1, due_ms)
+        await move(world, of, world.now_ms + 1)
+        world.advance(1)
+        await world.nack(world.select(await world.leased()), delay_ms=1)
+        world.advance(1)
+        await world.ack(world.select(await world.leased()))
+        expected = [
+            (PUBLISHED, "", 0),
+            (EventKind.RESCHEDULED, "", 0),
+            (RELEASED, "", 1),
+            (RETRIED, "billing", 1),
+            (RELEASED, "billing", 2),
+            (ACKED, "billing", 2),
+        ]
+        assert await told(world, of) == expected
+        await world.publish(world.now_ms + 1_000)
+        await released(world, world.now_ms + 1_000)
+        assert await told(world, of) == expected
 
 
 async def move(world: EngineWorld, of: MessageId, due_ms: int) -> None:

@@ -197,8 +197,7 @@ class History:
         self._is_cancelled = bool(self._views.tombstones.contains(numbers)[0])
         self._epoch = int(self._views.epochs_of(numbers)[0])
         self._at, self._dispatch_at = trail.offset, FIRST_OFFSET
-        moved = self._views.moved.find(numbers)
-        self._is_moved, self._moved_to_ms = bool(moved.are_moved[0]), int(moved.due_ms[0])
+        self._is_moved = bool(self._views.moved.find(numbers).are_moved[0])
 
     def was_never_moved(self) -> bool:
         """Whether it waits, or was released, where it was published to, and was never cancelled."""
@@ -233,8 +232,8 @@ class History:
             return False
         cursor = views.cursor.key
         for one in trail.waiting:
-            is_elsewhere = one.attempt == 1 or one.due_ms != self._moved_to_ms
-            is_moved = self._is_moved and not one.group_id and is_elsewhere
+            # Where it stands now it may have been moved to before, and away, or once more.
+            is_moved = self._is_moved and not one.group_id
             if Key(one.due_ms, trail.sequence) <= cursor or self._is_cancelled or is_moved:
                 return True
         return any(self._open_groups(place) for place in trail.places)

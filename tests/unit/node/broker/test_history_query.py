@@ -437,6 +437,21 @@ async def test_history_when_it_was_moved_away_back_and_into_the_past(tmp_path: P
             await world.restart()
 
 
+@pytest.mark.parametrize("delays_s", [(90, 90), (90, 120, 90), (90, 60), (60, 60)])
+async def test_history_when_it_waits_where_it_stood_before(
+    tmp_path: Path, delays_s: tuple[int, ...]
+) -> None:
+    async with EngineWorld(tmp_path) as world:
+        await world.receive()
+        due_ms = world.now_ms + 60_000
+        await world.publish(due_ms)
+        of = id_of(world, 0, due_ms)
+        for delay_s in delays_s:
+            await move(world, of, world.now_ms + delay_s * 1_000)
+        moves = [(EventKind.RESCHEDULED, "", 0)] * len(delays_s)
+        assert await told(world, of) == [(PUBLISHED, "", 0), *moves]
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_history_when_it_is_due_within_the_lead_of_a_dispatch(
     tmp_path: Path, is_known: bool

@@ -44,7 +44,7 @@ def list_damaged(
 
 @damaged.command("discard")
 def discard_damaged(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Which.")] = None,
     topic: _Topic = "",
     *,
     group: Annotated[str, typer.Option("--group", help="The group that shall not get them.")],

@@ -88,7 +88,7 @@ def show_dead_letter(
 @dead.command("redrive")
 def redrive(
     group: _Group,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Which.")] = None,
     topic: _Topic = "",
     tag_filter: TagFilter = None,
     sql: SqlFilter = None,

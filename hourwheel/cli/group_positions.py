@@ -79,7 +79,7 @@ def unblock(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     action: Annotated[Action, typer.Argument(help="What is to become of them.")],
     message: Annotated[
-        list[str], typer.Argument(help="Ids of messages that block their keys.", metavar="ID...")
+        list[str], typer.Argument(help="Ids of messages that block their keys.", metavar="ID")
     ],
     *,
     server: Server = SERVER_DEFAULT,

@@ -112,7 +112,9 @@ def parse_servers(servers: Servers) -> tuple[str, ...]:
     Raises:
         InvalidArgument: there is none, or one of them is no address.
     """
-    texts = [servers] if isinstance(servers, str) else list(servers)
+    texts = [servers] if isinstance(servers, str) else servers
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise errors.InvalidArgument(f"{servers!r} is not host:port, or several of them in a list")
     addresses = [part.strip() for text in texts for part in text.split(",")]
     if not addresses or not all(map(_is_address, addresses)):
         raise errors.InvalidArgument(f"{servers!r} is not host:port, or several with commas")

@@ -17,7 +17,7 @@ from hourwheel.workers.logs import LogFormat, configure_logs
 def http(
     server: Server = SERVER_DEFAULT,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="TOML, with a section [http].")
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML, with a section \\[http].")
     ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Listen here, whatever the file says.")

@@ -16,7 +16,7 @@ from hourwheel.workers.logs import LogFormat, configure_logs
 
 def push(
     config: Annotated[
-        Path, typer.Option("--config", metavar="FILE", help="TOML, with [[subscriptions]].")
+        Path, typer.Option("--config", metavar="FILE", help="TOML, with \\[\\[subscriptions]].")
     ],
     server: Server = SERVER_DEFAULT,
     stop_ms: Annotated[

@@ -89,7 +89,16 @@ def parse_duration_ms(text: str) -> int:
     Raises:
         InvalidDueTime: something else.
     """
-    when = parse_when(text)
+    try:
+        when = parse_when(text)
+    except InvalidDueTime:
+        plain = text.strip()
+        if _DELAY.fullmatch(plain):
+            raise
+        why = _why(plain)
+        raise InvalidDueTime(
+            f"{text!r} is no length of time: {why}write one such as 90s, 1h30m or 3d"
+        ) from None
     if when.delay_ms is None:
         raise InvalidDueTime(f"{text!r} is an instant: write a length of time such as 90s or 3d")
     return when.delay_ms

@@ -6,7 +6,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
+
+_INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, as shells have it."""
 
 
 def run(load: Callable[[], Callable[[], object]]) -> NoReturn:
@@ -18,7 +21,8 @@ def run(load: Callable[[], Callable[[], object]]) -> NoReturn:
     a node that starts and stops.
 
     The process ends when threads have ended that are not daemons, `atexit` has called the others,
-    and the standard streams are flushed. A program that fails ends as Python ends it.
+    and the standard streams are flushed. A program that fails ends as Python ends it; one that is
+    interrupted by Ctrl-C, also while it is imported, ends with 130 and without a traceback.
 
     Args:
         load: imports the program and returns what is to be called.
@@ -33,13 +37,15 @@ def run(load: Callable[[], Callable[[], object]]) -> NoReturn:
     # What is registered first is called last.
     atexit.register(lambda: code and _end(*code))
     gc.disable()
-    main = load()
-    gc.freeze()
-    gc.enable()
     try:
+        main = load()
+        gc.freeze()
+        gc.enable()
         returned: Any = main()
     except SystemExit as end:
         returned = end.code
+    except KeyboardInterrupt:  # as a rule while it is imported: a program handles its own
+        returned = _INTERRUPTED
     if returned is None or isinstance(returned, int):
         code.append(returned or 0)
     sys.exit(returned)

@@ -11,9 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -82,10 +84,41 @@ def build_session(
         builder = builder.master(master)
     for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with interrupts_later():
+        spark = builder.getOrCreate()
     log_source.register(spark)
     schedule_source.register(spark)
     return spark
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Let Ctrl-C wait until the end of the block; a second one does not wait.
+
+    An interrupt while pyspark starts Java takes away the folder in which Java is about to say where
+    it listens. Java does not end then, although its program has gone.
+
+    Raises:
+        KeyboardInterrupt: behind the block, where it was interrupted.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield  # no interrupt is raised here
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 1:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def end_workers(spark: SparkSession) -> None:

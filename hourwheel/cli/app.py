@@ -1,6 +1,6 @@
 """The tree of commands."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -104,6 +104,108 @@ app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
 app.command(context_settings=server_commands.PASS_ON, add_help_option=False)(
     server_commands.schedule
 )
+
+# --- examples ------------------------------------------------------------------------------------
+
+_ID: Final = "00000000000000010000000000000004000001a223d22b76"
+EXAMPLES: Final = {
+    "publish": 'publish reminders "feed the cat" --in 90s',
+    "consume": "consume reminders --group kitchen --max 1",
+    "cancel": "cancel --topic orders --key order-17",
+    "reschedule": "reschedule --topic orders --key order-17 --in 1h",
+    "describe": "describe --topic orders --key order-17",
+    "status": "status --server 127.0.0.1:7400,127.0.0.1:7410",
+    "transfer": "transfer --to node-2",
+    "drain": "drain --server 127.0.0.1:7410",
+    "wheel": "wheel --every 1h --count 24",
+    "worker": "worker shop:app --processes 2",
+    "http": "http --listen 127.0.0.1:7480",
+    "push": "push --config push.toml",
+    "top": "top --every 5s",
+    "topics list": "topics list --all",
+    "topics create": "topics create orders --queues 4 --retention 30d",
+    "topics show": "topics show orders",
+    "topics update": "topics update orders --retention 7d",
+    "topics delete": "topics delete orders",
+    "groups list": "groups list --json",
+    "groups put": "groups put billing --attempts 8",
+    "groups update": "groups update billing --retries 10s,1m,10m+20%",
+    "groups subscribe": "groups subscribe billing orders --filter unpaid",
+    "groups limit": "groups limit billing --in-flight 50 --per-second 200",
+    "groups expired": "groups expired billing drop",
+    "groups start": "groups start billing now",
+    "groups order": "groups order billing block",
+    "groups unblock": f"groups unblock billing orders skip {_ID}",
+    "groups skip": "groups skip managers orders",
+    "groups reset": "groups reset billing orders --to 2027-01-01T00:00:00Z",
+    "groups show": "groups show billing",
+    "groups describe": "groups describe billing",
+    "groups delete": "groups delete billing",
+    "pending list": "pending list orders --to 1h",
+    "pending count": "pending count orders --to 1d",
+    "pending cancel": "pending cancel orders --to 1h",
+    "pending reschedule": "pending reschedule orders --to 1h --in 2h",
+    "recurring put": 'recurring put reports weekday "build" --cron "0 9 * * MON-FRI"',
+    "recurring list": "recurring list reports",
+    "recurring show": "recurring show reports weekday",
+    "recurring next": "recurring next reports weekday",
+    "recurring pause": "recurring pause reports weekday",
+    "recurring resume": "recurring resume reports weekday",
+    "recurring delete": "recurring delete reports weekday",
+    "damaged list": "damaged list --group billing",
+    "damaged discard": f"damaged discard --group billing {_ID}",
+    "dead list": "dead list billing --topic orders",
+    "dead show": f"dead show billing {_ID}",
+    "dead redrive": "dead redrive billing --filter '*'",
+    "transactions list": "transactions list --json",
+    "transactions show": f"transactions show {_ID}",
+    "transactions commit": f"transactions commit {_ID}",
+    "transactions rollback": f"transactions rollback {_ID}",
+    "access users": "access users --json",
+    "access put-user": "access put-user shop --secret-file shop.secret",
+    "access delete-user": "access delete-user shop",
+    "access grants": "access grants --json",
+    "access grant": "access grant shop publish,cancel --topic 'orders-*'",
+    "access revoke": "access revoke billing --group billing",
+    "access quotas": "access quotas --json",
+    "access put-quota": "access put-quota shop messages_per_s=5000",
+    "access delete-quota": "access delete-quota shop",
+    "members list": "members list --json",
+    "members add": "members add node-4=10.0.0.4:7402",
+    "members remove": "members remove node-4",
+    "members replace": "members replace node-2 node-4=10.0.0.4:7402",
+    "members grow": "members grow node-2=10.0.0.2:7402 node-3=10.0.0.3:7402",
+    "dispatch show": "dispatch show --json",
+    "dispatch pause": "dispatch pause",
+    "dispatch resume": "dispatch resume --yes",
+}
+"""Command -> an example of it, without the program's name."""
+
+
+def _add_examples(app: typer.Typer, *words: str) -> None:
+    """Let the help of each command in `app`, and below it, end with its example.
+
+    Args:
+        app: the commands.
+        words: which call `app` itself.
+    """
+    for command in app.registered_commands:
+        name = command.name or _name_of(command.callback)
+        example = EXAMPLES.get(" ".join((*words, name)))
+        if example is not None:
+            # What stands in brackets is taken for markup, which no example has.
+            command.epilog = f"Example: hourwheel {example}"
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            _add_examples(group.typer_instance, *words, str(group.name))
+
+
+def _name_of(callback: Any) -> str:
+    name: str = callback.__name__
+    return name.replace("_", "-")
+
+
+_add_examples(app)
 
 
 def _show_version(is_requested: bool) -> None:  # noqa: FBT001

@@ -435,7 +435,7 @@ def _show_group(output: Output, group: GroupInfo) -> None:
 
 
 def describe(
-    text: Annotated[str, typer.Argument(metavar="[MESSAGE_ID]", help="A message id.")] = "",
+    text: Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="A message id.")] = "",
     *,
     topic: Annotated[str, typer.Option("--topic", help="With --key: of this topic.")] = "",
     key: Annotated[str, typer.Option("--key", help="All messages that have it.")] = "",

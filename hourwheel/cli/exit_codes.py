@@ -39,6 +39,8 @@ _BY_KIND = (
     (errors.AlreadyExists, ExitCode.REFUSED),
     (errors.FailedPrecondition, ExitCode.REFUSED),
     (errors.DataLoss, ExitCode.REFUSED),
+    (errors.PermissionDenied, ExitCode.REFUSED),
+    (errors.Unauthenticated, ExitCode.REFUSED),
 )
 
 

@@ -178,7 +178,7 @@ def put_quota(
     principal: _Limited,
     limits: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LIMIT=NUMBER ...", help=", ".join(_LIMIT_NAMES)),
+        typer.Argument(metavar="LIMIT=NUMBER", help=", ".join(_LIMIT_NAMES)),
     ] = None,
     *,
     server: Server = SERVER_DEFAULT,

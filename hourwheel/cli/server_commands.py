@@ -4,10 +4,13 @@ Their code lies in the rooms: beside this package in a checkout, in a folder of 
 setup.py). What they need beyond the client comes with the extras `server` and `spark`.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
 from types import ModuleType
+from typing import Final
 
 import typer
 
@@ -17,6 +20,7 @@ from hourwheel.transport.access_files import AccessFiles
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command that hands all its arguments on, --help included."""
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def node(context: typer.Context) -> None:
@@ -99,8 +103,23 @@ def _access_of(context: typer.Context) -> list[str]:
 
 
 def hand_over(name: str, arguments: list[str]) -> None:
-    """Run the `main` of a module of the rooms, and end as it does."""
-    raise typer.Exit(main_of(name)(arguments))
+    """Run the `main` of a module of the rooms, and end as it does.
+
+    Raises:
+        Exit: always, unless it fails by a fault of its own.
+    """
+    main = main_of(name)
+    try:
+        code = main(arguments)
+    except OSError as error:
+        # Of a file the user can read the reason, and do something about it. Without a name it is
+        # no file, unless the disk is full; a reader of the output that has gone is typer's matter.
+        if error.filename is None and error.errno not in _DISK_FULL:
+            raise
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        sys.stderr.write(f"{where}{error.strerror}\n")
+        raise typer.Exit(ExitCode.USAGE) from None
+    raise typer.Exit(code)
 
 
 def main_of(name: str) -> Callable[[list[str]], int]:

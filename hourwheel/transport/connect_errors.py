@@ -6,7 +6,10 @@ from typing import Final
 _CAUSES: Final = (
     ("Connection refused", "connection refused: is a node running there?"),
     ("errors resolving", "the host's name cannot be resolved"),
-    ("Failed parsing HTTP/2", "gRPC is not spoken there: is it the port of the metrics?"),
+    (
+        "Failed parsing HTTP/2",
+        "gRPC is not spoken there: is it the port of the metrics or of the console?",
+    ),
     ("WRONG_VERSION_NUMBER", "no TLS is spoken there: leave `tls` out, or take the other port"),
     (
         "certificate has expired",

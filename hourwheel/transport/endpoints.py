@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from math import inf
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from hourwheel import errors
 
@@ -112,7 +112,10 @@ def parse_servers(servers: Servers) -> tuple[str, ...]:
     Raises:
         InvalidArgument: there is none, or one of them is no address.
     """
-    texts = [servers] if isinstance(servers, str) else list(servers)
+    given: Any = servers  # what no type checker has looked at may be anything
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise errors.InvalidArgument(f"{servers!r} is not host:port, or several of them in a list")
     addresses = [part.strip() for text in texts for part in text.split(",")]
     if not addresses or not all(map(_is_address, addresses)):
         raise errors.InvalidArgument(f"{servers!r} is not host:port, or several with commas")

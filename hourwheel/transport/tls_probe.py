@@ -25,7 +25,7 @@ class Cause(NamedTuple):
 
 
 NO_CAUSE: Final = Cause("", "")
-_TLS_WANTED: Final = Cause("tls_wanted", "TLS is spoken there: give `tls`")
+_TLS_WANTED: Final = Cause("tls_wanted", "TLS is spoken there: give `tls` (--tls-ca)")
 _WANTED: Final = Cause(
     "client_certificate_wanted",
     "the node hangs up behind the handshake: it wants a certificate of the client's, so give `cert`"

@@ -45,6 +45,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
         program,
         description="Run a Hourwheel node: with --config, or without anything on 127.0.0.1:7400, "
         "with its data in ./hourwheel-data. A command does something else.",
+        epilog="Each key of the configuration may be given by the environment, too. A second node "
+        "on this machine, with a directory of its own: HOURWHEEL_NODE__LISTEN=127.0.0.1:7500 "
+        "HOURWHEEL_NODE__METRICS_LISTEN=127.0.0.1:7501 HOURWHEEL_NODE__DATA_DIRECTORY=second "
+        "hourwheel node",
     )
     parser.add_argument("--version", action="version", version=hourwheel.__version__)
     parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration, in TOML")

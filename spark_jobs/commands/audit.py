@@ -14,7 +14,6 @@ from rich.text import Text
 
 from hourwheel import errors
 from hourwheel.clock import SystemClock
-from spark_jobs.audit import report
 from spark_jobs.audit.facts.findings import ALL_CHECKS, LIMITS, Finding
 from spark_jobs.audit.facts.lateness import LATE_MS_MAX
 from spark_jobs.audit.facts.result import AuditResult, Verdict
@@ -132,6 +131,7 @@ def run(parsed: argparse.Namespace) -> int:
     if unknown:
         raise errors.ConfigError(f"no such limit: {', '.join(unknown)}; see --list-checks")
     with open_session(parsed, "audit") as spark:
+        from spark_jobs.audit import report  # noqa: PLC0415 - needs pyarrow, help does not
         from spark_jobs.audit.delivery import audit  # noqa: PLC0415
         from spark_jobs.audit.shard import AuditOptions  # noqa: PLC0415 - after Java was found
 
@@ -180,6 +180,8 @@ def leave_out(result: AuditResult, checks: list[str]) -> AuditResult:
 
 def show(result: AuditResult, written: dict[str, str]) -> None:
     """The verdict for a terminal; `written`: where its files are, as far as they are."""
+    from spark_jobs.audit import report  # noqa: PLC0415 - needs pyarrow, help does not
+
     console = Console(highlight=False, soft_wrap=True, markup=False)  # names are no markup
     verdict = result.verdict
     replicas = sum(len(shard.replicas) for shard in result.shards)

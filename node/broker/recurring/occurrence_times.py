@@ -197,7 +197,7 @@ def check_times(config: RecurrenceConfig, now_ms: int) -> int:
         InvalidRecurrence: its times are wrong, never come, or come too often.
     """
     if bool(config.cron) == bool(config.every_ms):
-        raise _invalid("a cron expression or an interval is needed, one of them", "times")
+        raise _invalid("a cron expression or an interval above 0 is needed, one of them", "times")
     is_endless = not config.count_max and not config.end_ms
     least_ms = limits.RECURRENCE_INTERVAL_MS_MIN
     if is_endless:

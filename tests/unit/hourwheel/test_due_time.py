@@ -136,3 +136,17 @@ def test_retries_are_a_list_or_a_name(text: str, retries: Retries) -> None:
 def test_retries_are_refused_when_they_cannot_be_read(text: str) -> None:
     with pytest.raises(InvalidDueTime):
         parse_retries(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("soon", "'soon' is no length of time: write one such as 90s, 1h30m or 3d"),
+        ("5", "'5' is no length of time: a unit is missing; write one such as"),
+        ("1m1h", "'1m1h' is no delay"),
+    ],
+)
+def test_parse_duration_says_nothing_of_instants(text: str, why: str) -> None:
+    with pytest.raises(InvalidDueTime) as caught:
+        parse_duration_ms(text)
+    assert caught.value.message.startswith(why)

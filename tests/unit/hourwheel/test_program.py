@@ -36,10 +36,24 @@ def ended(body: str) -> subprocess.CompletedProcess[str]:
         ("sys.exit()", 0),
         ("sys.exit(78)", 78),
         ("return -1", 255),
+        ("raise KeyboardInterrupt", 130),
     ],
 )
 def test_exit_code_is_what_the_program_says(body: str, code: int) -> None:
-    assert ended(body).returncode == code
+    done = ended(body)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_interrupt_while_it_is_imported_is_no_fault() -> None:
+    script = (
+        "from hourwheel import program\n"
+        "def load():\n    raise KeyboardInterrupt\n"
+        "program.run(load)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def options(module: object, *given: str) -> argparse.Namespace:
 @pytest.mark.parametrize("command", sorted(run.COMMANDS))
 def test_help_needs_neither_spark_nor_java(command: str) -> None:
     code = (
-        "import sys; sys.modules['pyspark'] = None; sys.modules['py4j'] = None;"
+        "import sys; sys.modules.update(pyspark=None, py4j=None, pyarrow=None, pandas=None);"
         f" from spark_jobs.run import main; main([{command!r}, '--help'])"
     )
     done = subprocess.run(

@@ -1,8 +1,12 @@
 """Java is looked for before Spark is started, and its absence is told so that it can be helped."""
 
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,3 +72,59 @@ def test_workers_when_started_are_this_python_with_this_tree(
     root = str(Path(session.__file__).resolve().parents[1])
     assert os.environ["PYTHONPATH"] == f"{root}:/elsewhere"
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+class Builder:
+    """Of a session: it is interrupted while Java starts."""
+
+    def __init__(self, interrupts: int = 1) -> None:
+        self.interrupts = interrupts
+        self.has_started = False
+
+    def appName(self, _: str) -> "Builder":  # noqa: N802 - as Spark has it
+        return self
+
+    def master(self, _: str) -> "Builder":
+        return self
+
+    def config(self, _key: str, _value: str) -> "Builder":
+        return self
+
+    def getOrCreate(self) -> Any:  # noqa: N802
+        for _ in range(self.interrupts):
+            signal.raise_signal(signal.SIGINT)
+        self.has_started = True
+        return SimpleNamespace()
+
+
+def build(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=builder))
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        session.build_session("x", master="spark://127.0.0.1:1")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_waits_until_java_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = Builder()
+    build(builder, monkeypatch)
+    assert builder.has_started
+
+
+def test_a_second_ctrl_c_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = Builder(interrupts=2)
+    build(builder, monkeypatch)
+    assert not builder.has_started
+
+
+def test_interrupts_are_left_alone_in_another_thread() -> None:
+    seen: list[object] = []
+
+    def look() -> None:
+        with session.interrupts_later():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]

@@ -14,6 +14,8 @@ from hourwheel.cli.exit_codes import ExitCode, describe_exit_codes, exit_code_of
         (errors.StaleReceipt(), ExitCode.REFUSED),
         (errors.AlreadyExists(), ExitCode.REFUSED),
         (errors.CorruptLog(), ExitCode.REFUSED),
+        (errors.PermissionDenied(), ExitCode.REFUSED),
+        (errors.Unauthenticated(), ExitCode.REFUSED),
         (errors.UnknownTopic(), ExitCode.NOT_FOUND),
         (errors.NotMaster(), ExitCode.UNAVAILABLE),
         (errors.DiskFull(), ExitCode.TRY_LATER),

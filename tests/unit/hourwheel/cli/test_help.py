@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any, Final
 import pytest
 import typer.main
 
-from hourwheel.cli.app import app
+from hourwheel.cli.app import EXAMPLES, app
 from tests.unit.hourwheel.cli.conftest import Cli
 
 SERVER: Final = ("node", "cluster", "demo", "inspect", "audit", "export", "forecast", "schedule")
@@ -36,6 +37,24 @@ def test_command_says_what_it_is_and_what_all_its_parameters_are(words: str) -> 
     assert silent == []
     texts = [command.help, *(getattr(one, "help", "") for one in command.params)]
     assert [text for text in texts if re.search(r"\[[a-z\[]", text)] == []  # rich drops it
+
+
+LEAVES: Final = {
+    words: command
+    for words, command in OWN.items()
+    if not hasattr(command, "commands") and command.add_help_option
+}
+"""Those that do not hand their arguments on."""
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_command_has_an_example_that_it_understands(cli: Cli, words: str) -> None:
+    name = words.removeprefix("hourwheel ")
+    example = EXAMPLES[name]
+    assert example.startswith(name)
+    assert f"Example: hourwheel {example}" in " ".join(cli(*name.split(), "--help").stdout.split())
+    arguments = shlex.split(example)[len(name.split()) :]
+    LEAVES[words].make_context(words, arguments)
 
 
 def parser_of(cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str) -> argparse.ArgumentParser:
@@ -83,6 +102,10 @@ def test_command_of_the_server_shows_its_help(cli: Cli, command: str) -> None:
     done = cli(command, "--help")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith(f"usage: hourwheel {command}")
+
+
+def test_help_of_the_node_says_how_it_listens_elsewhere(cli: Cli) -> None:
+    assert "HOURWHEEL_NODE__LISTEN=127.0.0.1:7500" in cli("node", "--help").stdout
 
 
 # --- completion -----------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,39 @@ def test_hand_over_when_only_the_client_is_installed(
     assert done.exit_code == ExitCode.UNAVAILABLE
     package = module.split(".", maxsplit=1)[0]
     assert f"needs {package}: pip install 'hourwheel[{extra}]'" in done.stderr
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    """Let the demo fail so."""
+
+    def main(_: list[str]) -> int:
+        raise error
+
+    fake = ModuleType("node.tools.demo.command")
+    fake.__dict__["main"] = main
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "kept"), "kept: Permission denied\n"),
+        (PermissionError(errno.EACCES, "Permission denied", b"kept"), "kept: Permission denied\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device\n"),
+    ],
+)
+def test_hand_over_when_a_file_cannot_be_used(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    failing(monkeypatch, error)
+    done = cli("demo", "--keep", "kept")
+    assert (done.exit_code, done.stderr) == (ExitCode.USAGE, said)
+
+
+def test_hand_over_when_something_else_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, OSError(errno.EBADF, "Bad file descriptor"))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        cli("demo")
 
 
 def test_hand_over_when_a_module_of_ours_is_gone(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

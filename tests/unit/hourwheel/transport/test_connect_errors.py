@@ -28,7 +28,7 @@ FAILED = "failed to connect to all addresses; last error: "
                 "frame as the first frame, got frame type 80) (Trying to connect an http1.x "
                 "server (HTTP status 400))"
             ),
-            "gRPC is not spoken there",
+            "gRPC is not spoken there: is it the port of the metrics or of the console?",
         ),
         (
             (

@@ -56,6 +56,7 @@ def test_parse_servers_when_good(servers: Any, addresses: tuple[str, ...]) -> No
     [
         *("", " ", ",", "a:1,", "a:1,,b:1", "a:1 b:1", [], ["a:1", ""]),
         *("a", ":1", "a:", "a:b", "a:0", "a:65536", "http://a:1", "::1", "::1:7400", "[::1]"),
+        *(7400, None, [7400], b"a:1", ("a", 1)),
     ],
 )
 def test_parse_servers_when_bad(servers: Any) -> None:

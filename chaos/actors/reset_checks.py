@@ -8,7 +8,6 @@ yields (name, text) of what was not kept: see chaos/checker.py.
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import chain
 
 from chaos.history import Begun, Delivery, Finish, History, Reset, Stored
 
@@ -30,13 +29,19 @@ def ends_leases(history: History, before: Delivery, after: Delivery, clock_ms: f
     """Whether a reset came between two deliveries for whose record the disk may have had no room.
 
     The master forgets the group's leases as it appends the record, and cannot take that back. The
-    client tries again: a reset that was confirmed may have been refused before.
+    client tries again, so that a reset that was confirmed may have been refused before: what comes
+    again by that, and not by the reset itself, comes while the call is under way.
     """
-    return any(
+    under_way = any(
+        one.group == before.group
+        and one.requested_ms - clock_ms <= after.receive_ms <= one.answered_ms + clock_ms
+        for one in history.resets
+    )
+    return under_way or any(
         one.group == before.group
         and one.answered_ms >= before.receive_ms - clock_ms
         and one.requested_ms <= after.receive_ms + clock_ms
-        for one in chain(history.resets, history.unwritten_resets)
+        for one in history.unwritten_resets
     )
 
 

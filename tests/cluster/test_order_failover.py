@@ -26,8 +26,8 @@ def said(message: ReceivedMessage) -> tuple[str, int]:
 async def take_in_order(consumer: AsyncConsumer, done: Counter[str], count: int) -> None:
     """Acknowledge messages, until so many are; each must be the next one of its key.
 
-    A busy machine may lose one more master meanwhile, and with it an answer: what the key delivers
-    next says whether the acknowledgement counted.
+    Where the answer to an acknowledgement is lost, what the key delivers next says whether it
+    counted.
     """
     undecided = set[str]()
     while done.total() < count:
@@ -42,7 +42,7 @@ async def take_in_order(consumer: AsyncConsumer, done: Counter[str], count: int)
         assert heads == [(key, done[key]) for key, _ in heads]
         try:
             await consumer.ack(messages)
-        except errors.StaleReceipt:
+        except errors.UndecidedReceipt:
             undecided.update(key for key, _ in heads)
         else:
             done.update(key for key, _ in heads)

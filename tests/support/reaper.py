@@ -29,8 +29,6 @@ from tests.support.stored import digests_of, read_stored
 
 _USUAL_START_MS: Final = 1_000.0
 _HANG_S: Final = 120.0
-_UNSERVED_S: Final = 300.0
-"""A consumer may find no node in any of the lives of one that dies as soon as it serves."""
 
 
 def say(text: str) -> None:
@@ -182,7 +180,7 @@ async def reaping(
     say(f"\nseed {seed}")
     directory, log = directory or folder / "data", folder / "node.log"
     node = FaultyNode(directory, values or small_node(), log_file=log)
-    load = Workload(node.configured_address, seed, mix or Mix(), hang_s=_UNSERVED_S)
+    load = Workload(node.configured_address, seed, mix or Mix())
     reaper = Reaper(node, directory, log, load, random.Random(seed))
     try:
         await reaper.start()

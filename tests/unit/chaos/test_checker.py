@@ -447,6 +447,19 @@ def test_reset_that_found_no_room_has_ended_leases(plant: Plant) -> None:
     assert life.names() == found
 
 
+def test_reset_that_was_confirmed_excuses_only_what_comes_meanwhile() -> None:
+    life = good_life(3)
+    deliver_again_for_no_reason(life)
+    found, one = life.names(), life.history.deliveries[-1]
+    resets = [
+        Reset(one.group, None, one.receive_ms + by, one.receive_ms + by + 5) for by in (-9, 9)
+    ]
+    life.history.resets = resets
+    assert life.names() == found
+    life.history.resets = [Reset(one.group, None, one.receive_ms - 1, one.receive_ms + 1)]
+    assert "uncaused delivery" not in life.names()
+
+
 @pytest.mark.parametrize("plant", [never_deliver, forget_a_nack])
 def test_what_blocked_its_key_may_be_skipped_when_somebody_asked_for_that(plant: Plant) -> None:
     life = good_life(3)
